@@ -22,7 +22,7 @@ RETOKENIZED_DROP = 0.02  # below the workload's own usual ratio
 SATURATION_SHARE = 0.95
 
 
-class CacheState(StrEnum):
+class CacheRule(StrEnum):
     """What the prefix cache must look like to the formal requests."""
 
     ZERO = "zero"
@@ -39,22 +39,33 @@ class Workload:
     output_tokens: int | None  # exact; None where the scenario lets lengths vary
     input_tokens: int | None = None  # encoded, with the chat template
     rate_per_s: float | None = None
-    cache: CacheState = CacheState.UNCHECKED
+    cache: CacheRule = CacheRule.UNCHECKED
     min_cached_share: float = 0.90  # of each request's input, when the cache is warm
     max_cached_tokens: int = 0  # of each request, when it is zero: a template's own page, say
     allowed_failures: int = 0
+    must_prove_cache: bool = True  # False: a run whose cache state nobody could observe is still believed
     usual_retokenized_ratio: float | None = None  # median of this workload's earlier valid runs
     max_garbled: int = 0
     max_stream_gap_s: float = STREAM_GAP_LIMIT_S
 
 
-# Without these a run is no evidence at all: None is as bad as False. The others may be None.
-REQUIRED = frozenset({"count", "success", "exact_output_length", "retried", "zero_cache", "cache_proof"})
+@dataclass(frozen=True, kw_only=True)
+class ServerEvidence:
+    """What the servers and our own check requests say about the same run, where the client is silent."""
+
+    cached_tokens: int | None = None  # growth of the servers' counter over the formal load alone
+    check_requests: tuple[tuple[int, int], ...] = ()  # (cached, input) tokens of each separate check request
+    accept_length: float | None = None  # output tokens / verify steps over the whole run
+
+
 # These describe the run and never void it: a client below its cap is a finding about the load.
-ADVISORY = frozenset({"client_saturation", "send_rate"})
+ADVISORY = frozenset({"client_saturation"})
+CACHE_GATES = frozenset({"zero_cache", "cache_proof"})
 
 
-def check_run(table: RequestTable, workload: Workload, whole: Window | None) -> tuple[Check, ...]:
+def check_run(
+    table: RequestTable, workload: Workload, whole: Window | None, evidence: ServerEvidence
+) -> tuple[Check, ...]:
     """Every gate that per-request records can answer."""
     return (
         check_count(table, workload.requests),
@@ -62,7 +73,7 @@ def check_run(table: RequestTable, workload: Workload, whole: Window | None) -> 
         check_retried(table),
         check_output_length(table, workload.output_tokens),
         check_input_length(table, workload.input_tokens),
-        *check_cache(table, workload),
+        *check_cache(table, workload, evidence),
         check_garbling(table, workload.max_garbled),
         check_stream_gap(table, workload.max_stream_gap_s),
         check_littles_law(table, whole, workload.concurrency),
@@ -113,33 +124,47 @@ def check_input_length(table: RequestTable, exact: int | None) -> Check:
     return _check("exact_input_length", len(wrong) == 0, detail + _extremes(wrong.tolist()))
 
 
-def check_cache(table: RequestTable, workload: Workload) -> tuple[Check, ...]:
+def check_cache(table: RequestTable, workload: Workload, evidence: ServerEvidence) -> tuple[Check, ...]:
     match workload.cache:
-        case CacheState.ZERO:
-            return (check_zero_cache(table, workload.max_cached_tokens),)
-        case CacheState.WARM:
-            return (check_cache_proof(table, workload.min_cached_share),)
-        case CacheState.UNCHECKED:
+        case CacheRule.ZERO:
+            return (check_zero_cache(table, workload, evidence.cached_tokens),)
+        case CacheRule.WARM:
+            return (check_cache_proof(table, workload.min_cached_share, evidence.check_requests),)
+        case CacheRule.UNCHECKED:
             return ()
 
 
-def check_zero_cache(table: RequestTable, allowed_tokens: int) -> Check:
-    cached = table.cached_tokens[table.success]
+def check_zero_cache(table: RequestTable, workload: Workload, server_total: int | None) -> Check:
+    """No reuse by any request; where the client does not report it, none in the servers' own count of the run."""
+    cached, allowed_tokens = table.cached_tokens[table.success], workload.max_cached_tokens
+    if bool((cached == MISSING).any()) and server_total is None:
+        return _check("zero_cache", None, "neither the client nor the servers reported cached tokens")
     if bool((cached == MISSING).any()):
-        return _check("zero_cache", None, "cached tokens are not reported per request by this client")
+        limit = allowed_tokens * len(cached)
+        detail = f"the servers counted {server_total} cached tokens during the load, {limit} allowed"
+        return _check("zero_cache", (server_total or 0) <= limit, detail)
     reused = cached[cached > allowed_tokens]
     detail = f"{len(reused)} of {len(cached)} requests reused more than {allowed_tokens} cached tokens"
     return _check("zero_cache", len(reused) == 0, detail + _extremes(reused.tolist()))
 
 
-def check_cache_proof(table: RequestTable, min_share: float) -> Check:
-    """Cached / input tokens of every single request; a ratio of sums hides the cold ones."""
+def check_cache_proof(
+    table: RequestTable, min_share: float, check_requests: Sequence[tuple[int, int]] = ()
+) -> Check:
+    """Cached / input tokens of every single request; a ratio of sums hides the cold ones.
+
+    A client that does not report them leaves the separate check requests, sent after the seeds, as the proof.
+    """
     cached, inputs = table.cached_tokens[table.success], table.input_tokens[table.success]
-    if len(cached) == 0 or bool((cached == MISSING).any()) or bool((inputs <= 0).any()):
+    source = "requests"
+    if bool((cached == MISSING).any()):
+        pairs = np.array(check_requests, dtype=np.int64).reshape(-1, 2)
+        cached, inputs, source = pairs[:, 0], pairs[:, 1], "check requests"
+    if len(cached) == 0 or bool((inputs <= 0).any()):
         return _check("cache_proof", None, "cached and input tokens are not reported for every request")
     share = cached / inputs
     below = int((share < min_share).sum())
-    detail = f"{below} of {len(share)} requests below {min_share:.2%} cached; lowest {share.min():.4%}"
+    detail = f"{below} of {len(share)} {source} below {min_share:.2%} cached; lowest {share.min():.4%}"
     return _check("cache_proof", below == 0, detail)
 
 
@@ -225,12 +250,13 @@ def peak_concurrency(table: RequestTable) -> int | None:
     return int(np.cumsum(steps[order]).max())
 
 
-def failures(checks: Sequence[Check]) -> tuple[Check, ...]:
-    """The checks that void the run: failed ones, and required ones that could not be observed."""
+def failures(checks: Sequence[Check], workload: Workload) -> tuple[Check, ...]:
+    """The checks that void the run: failed ones, and an unproved cache where the proof is asked for."""
+    unproved = CACHE_GATES if workload.must_prove_cache else frozenset()
     return tuple(
         c
         for c in checks
-        if c.name not in ADVISORY and (c.passed is False or (c.passed is None and c.name in REQUIRED))
+        if c.name not in ADVISORY and (c.passed is False or (c.passed is None and c.name in unproved))
     )
 
 
