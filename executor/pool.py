@@ -1,0 +1,228 @@
+"""`pool.yaml`: the machines that one trial holds, how they are reached, and the programs that run on them.
+
+A simulated pool and a real one differ in this file only. Nothing of it reaches a prompt or the ledger except
+the name of the pool, the number of cards, and whether it is simulated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from experiments.document import parse_document, shown
+from experiments.knob import check_env
+from experiments.schema import FieldError, Int, Strict, Switch, validate
+from experiments.serving_config import Role
+from experiments.trial import Stage
+
+Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
+
+# These names become parts of argument lists: none may start like an option.
+_SSH_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
+_CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9A-Fa-f:]+")
+_HOST_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text) or len(text) > 253:
+            raise ValueError(f"{shown(text)} is not {what}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _one_line(text: str) -> str:
+    if not text or not text.isprintable():
+        raise ValueError("must be printable text on one line")
+    return text
+
+
+def _absolute(path: str) -> str:
+    parts = path.split("/")
+    if not path.startswith("/") or ".." in parts or not path.strip("/") or not path.isprintable():
+        raise ValueError(f"{shown(path)} is not an absolute path below / without '..'")
+    return "/" + "/".join(part for part in parts if part not in ("", "."))
+
+
+Line = Annotated[str, AfterValidator(_one_line)]
+AbsolutePath = Annotated[str, AfterValidator(_absolute)]
+Argv = Annotated[tuple[Line, ...], Field(min_length=1, max_length=50)]
+
+
+def _variables(variables: dict[str, str]) -> dict[str, str]:
+    for name, value in variables.items():
+        try:
+            check_env(name)
+            _one_line(value or " ")
+        except ValueError as error:
+            raise FieldError((name,), str(error)) from None
+    return variables
+
+
+class Cards(Strict):
+    """How many cards serve each side. The total divides a throughput "per card"."""
+
+    prefill: Int = Field(default=0, ge=0, le=10_000)
+    decode: Int = Field(default=0, ge=0, le=10_000)
+    mixed: Int = Field(default=0, ge=0, le=10_000)
+
+    @property
+    def total(self) -> int:
+        return self.prefill + self.decode + self.mixed
+
+    @property
+    def deployment(self) -> Literal["pd", "mixed"]:
+        return "mixed" if self.mixed else "pd"
+
+    @model_validator(mode="after")
+    def _one_deployment(self) -> Cards:
+        if self.mixed and (self.prefill or self.decode):
+            raise FieldError(("mixed",), "a pool is either prefill and decode, or mixed")
+        if not self.mixed and not (self.prefill and self.decode):
+            raise FieldError((), "a pool has prefill and decode cards, or mixed cards")
+        return self
+
+
+class Host(Strict):
+    """One machine. `ssh` is a name of the user's own ssh configuration; `address` is how peers reach it."""
+
+    role: Literal[Role.PREFILL, Role.DECODE, Role.MIXED, Role.ROUTER, Role.CLIENT]
+    ssh: Annotated[str, _matching(_SSH_NAME, "a host name of an ssh configuration")]
+    container: Annotated[str, _matching(_CONTAINER, "a name of a container")] | None = None
+    address: Annotated[str, _matching(_ADDRESS, "a host name or an address")] = "127.0.0.1"
+    port: Port = 30000
+    bootstrap_port: Port = 8998
+    python: Line = "python3"
+    env: Annotated[dict[str, str], AfterValidator(_variables)] = Field(default={}, max_length=500)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports that our servers take on this machine."""
+        match self.role:
+            case Role.PREFILL:
+                return (self.port, self.bootstrap_port)
+            case Role.DECODE | Role.MIXED:
+                return (self.port,)
+            case _:
+                return ()
+
+
+class Router(Strict):
+    on: str
+    port: Port = 30100
+    kind: Literal["sglang-router", "smg"] = "sglang-router"
+
+
+class Client(Strict):
+    """Where the load comes from, and what the model is called there."""
+
+    on: str
+    model_path: Line
+    tokenizer_path: Line | None = None
+
+
+class SshFiles(Strict):
+    """None means the files of the user who runs the service."""
+
+    config: Line | None = None
+    known_hosts: Line | None = None
+
+
+class Engine(Strict):
+    version: Line | None = None
+
+
+class Programs(Strict):
+    """What is run on the hosts: argument lists, never shell text."""
+
+    server: Argv = ("python3", "-m", "sglang.launch_server")
+    router: Argv = ("python3", "-m", "sglang_router.launch_router")
+    aisbench: Argv = ("ais_bench",)
+    bench_serving: Argv = ("python3", "-m", "sglang.bench_serving")
+
+
+Seconds = Annotated[float, Field(strict=True, gt=0, le=7 * 24 * 3600)]
+
+
+class Timeouts(Strict):
+    """The longest that one attempt of a stage may take, in seconds."""
+
+    check: Seconds = 60
+    reserve: Seconds = 30
+    prepare: Seconds = 600
+    launch: Seconds = 120
+    ready: Seconds = 1800
+    canary: Seconds = 300
+    warm_up: Seconds = 900
+    cache: Seconds = 1800
+    measure: Seconds = 7200
+    collect: Seconds = 900
+    analyse: Seconds = 300
+    release: Seconds = 300
+
+    def of(self, stage: Stage) -> float:
+        return float(getattr(self, stage))
+
+
+class Pool(Strict):
+    name: Annotated[str, _matching(_HOST_NAME, "a name of lower-case letters, digits and single dashes")]
+    simulated: Switch = False
+    cards: Cards
+    hosts: dict[str, Host] = Field(min_length=1, max_length=500)
+    router: Router
+    client: Client
+    ssh: SshFiles = SshFiles()
+    workdir: AbsolutePath
+    engine: Engine = Engine()
+    programs: Programs = Programs()
+    timeouts: Timeouts = Timeouts()
+
+    def hosts_of(self, role: Role) -> dict[str, Host]:
+        """The hosts of a role, in the order of the file."""
+        return {name: host for name, host in self.hosts.items() if host.role is role}
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> Pool:
+        for name in self.hosts:
+            if not _HOST_NAME.fullmatch(name):
+                raise FieldError(("hosts", name), f"{shown(name)}: use lower-case letters, digits and dashes")
+        for part, on in (("router", self.router.on), ("client", self.client.on)):
+            if on not in self.hosts:
+                known = ", ".join(self.hosts)
+                raise FieldError((part, "on"), f"{shown(on)} is not one of the hosts: {known}")
+        return self
+
+    @model_validator(mode="after")
+    def _roles_have_hosts(self) -> Pool:
+        for role in (Role.PREFILL, Role.DECODE, Role.MIXED):
+            count, hosts = getattr(self.cards, role), self.hosts_of(role)
+            if count and not hosts:
+                raise FieldError(("hosts",), f"cards has {count} for {role}, but no host has role: {role}")
+            if hosts and not count:
+                raise FieldError(("hosts", next(iter(hosts)), "role"), f"cards has no {role} cards")
+        return self
+
+    @model_validator(mode="after")
+    def _ports_are_free(self) -> Pool:
+        taken: dict[tuple[str, int], str] = {}
+        for name, loc, machine, port in self._listeners():
+            if (machine, port) in taken:
+                raise FieldError(loc, f"port {port} on {machine} is already that of {taken[machine, port]}")
+            taken[machine, port] = name
+        return self
+
+    def _listeners(self) -> Iterable[tuple[str, tuple[str, ...], str, int]]:
+        """Every server of ours: its name, where the file gives its port, its machine and its port."""
+        for name, host in self.hosts.items():
+            for field, port in zip(("port", "bootstrap_port"), host.ports, strict=False):
+                yield f"hosts.{name}", ("hosts", name, field), host.ssh, port
+        yield "router", ("router", "port"), self.hosts[self.router.on].ssh, self.router.port
+
+
+def parse_pool(text: str | bytes, file: str) -> Pool:
+    return validate(parse_document(text, file), Pool)

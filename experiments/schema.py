@@ -1,0 +1,199 @@
+"""From a parsed document to a checked model: pydantic's errors in the words of the person who wrote the file.
+
+Numbers and switches are strict (`"8"` is no number, `no` no switch). The first error by place is raised and
+says how many more there are. Checks across fields raise `FieldError`, which names the field to change.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from experiments.document import Document, Loc, Place, shown
+from experiments.errors import InputError
+
+Model = TypeVar("Model", bound=BaseModel)
+
+# Strict where pydantic would read one kind for another; lists, texts and choices it takes as they are.
+Int = Annotated[int, Field(strict=True)]
+Real = Annotated[float, Field(strict=True)]  # whole numbers are real ones too
+Switch = Annotated[bool, Field(strict=True)]
+
+
+class Strict(BaseModel):
+    """A part of a file that a person writes: frozen, no unknown keys, no infinite or undefined numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class FieldError(ValueError):
+    """A rule across fields is broken. `loc` is the field to change, relative to the model that checks it."""
+
+    def __init__(self, loc: Loc, message: str) -> None:
+        self.loc = loc
+        super().__init__(message)
+
+
+def validate(document: Document, model: type[Model]) -> Model:
+    """The document as `model`, or the first thing that is wrong with it, as an `InputError`."""
+    try:
+        return model.model_validate(document.data)
+    except ValidationError as error:
+        raise _first_error(document, model, error) from None
+
+
+def _first_error(document: Document, model: type[BaseModel], error: ValidationError) -> InputError:
+    found = sorted(
+        (_located(document, model, details) for details in error.errors(include_url=False)),
+        key=lambda item: item[0],
+    )
+    place, message = found[0]
+    more = len(found) - 1
+    suffix = f" (and {more} more error{'s' if more > 1 else ''})" if more else ""
+    return document.error(place, message + suffix)
+
+
+def _located(document: Document, model: type[BaseModel], details: ErrorDetails) -> tuple[Place, str]:
+    raised = details.get("ctx", {}).get("error")
+    loc = details["loc"] + (raised.loc if isinstance(raised, FieldError) else ())
+    message = _message(model, details)
+    match details["type"]:
+        case "extra_forbidden":
+            return document.place_of_key(loc), message
+        case "missing":
+            return document.place_of_key(loc[:-1]), message
+        case _:
+            field = dotted(document.existing(loc))
+            return document.place_of_value(loc), f"{field}: {message}" if field else message
+
+
+def dotted(loc: Iterable[str | int]) -> str:
+    """`('knobs', 0, 'range')` as `knobs[0].range`."""
+    text = ""
+    for part in loc:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.removeprefix(".")
+
+
+# --- words --------------------------------------------------------------------------------------------------
+
+_WORDS = {
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "string_type": "must be text in quotes",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": "must be a mapping of keys to values",
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be more than {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_long": "must have at most {max_length} items",
+}
+
+
+def _message(model: type[BaseModel], details: ErrorDetails) -> str:
+    context = details.get("ctx", {})
+    got = details["input"]
+    match details["type"]:
+        case "extra_forbidden":
+            return _unknown_key(model, details["loc"])
+        case "missing":
+            return _missing_key(details["loc"])
+        case "literal_error" | "enum":
+            return _not_a_choice(context["expected"], got)
+        case "value_error":
+            return str(context["error"])
+        case "too_short":
+            return f"must have at least {context['min_length']} item{'s' * (context['min_length'] > 1)}"
+        case "model_type" | "model_attributes_type":
+            return (
+                f"must be a mapping with keys {', '.join(keys_at(model, details['loc']))} (got {shown(got)})"
+            )
+        case kind if kind in _WORDS:
+            return f"{_WORDS[kind].format_map(context)} (got {shown(got)})"
+        case _:
+            return details["msg"]
+
+
+def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
+    known = keys_at(model, loc[:-1])
+    key = str(loc[-1])
+    where = f" in {dotted(loc[:-1])}" if len(loc) > 1 else ""
+    return f"unknown key {shown(key)}{where}; {suggestion(key, known)}"
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """ "did you mean …?" where one is close, else all that is allowed."""
+    known = tuple(known)
+    close = difflib.get_close_matches(word.lower().replace("-", "_"), known, 1, 0.6)
+    return f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(known)}"
+
+
+def _missing_key(loc: Loc) -> str:
+    where = f" in {dotted(loc[:-1])}" if len(loc) > 1 else ""
+    return f"missing key {str(loc[-1])!r}{where}"
+
+
+def _not_a_choice(expected: str, got: object) -> str:
+    close = difflib.get_close_matches(
+        str(got), expected.replace(" or ", ", ").replace("'", "").split(", "), 1, 0.6
+    )
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"must be {expected} (got {shown(got)}){hint}"
+
+
+# --- the keys that a model allows at a place ----------------------------------------------------------------
+
+
+def keys_at(model: type[BaseModel], loc: Loc) -> tuple[str, ...]:
+    """The keys that are allowed at `loc`; none where it is not a model."""
+    annotation: Any = model
+    for part in loc:
+        annotation = _step(annotation, part)
+    return _keys(annotation)
+
+
+def _keys(annotation: Any) -> tuple[str, ...]:
+    found = _model_of(annotation)
+    if found is None:
+        return ()
+    return tuple(info.alias or name for name, info in found.model_fields.items())
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    if get_origin(annotation) is Annotated:
+        return _model_of(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return next((m for m in map(_model_of, get_args(annotation)) if m is not None), None)
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _step(annotation: Any, part: str | int) -> Any:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _step(arguments[0], part)
+    if origin in (Union, types.UnionType):
+        return next((_step(a, part) for a in arguments if a is not type(None)), None)
+    if isinstance(part, int):
+        return arguments[0] if origin is tuple else annotation
+    if origin in (dict, Mapping):
+        return arguments[1]
+    found = _model_of(annotation)
+    if found is None:
+        return annotation
+    field = next((i for n, i in found.model_fields.items() if part in (n, i.alias)), None)
+    return field.annotation if field else None
