@@ -12,8 +12,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from experiments.document import parse_document, shown
+from experiments.document import parse_document
+from experiments.errors import InputError
+from experiments.goal import Goal
 from experiments.knob import check_env
+from experiments.scalar import shown
 from experiments.schema import FieldError, Int, Strict, Switch, validate
 from experiments.serving_config import Role
 from experiments.trial import Stage
@@ -98,6 +101,7 @@ class Host(Strict):
     port: Port = 30000
     bootstrap_port: Port = 8998
     python: Line = "python3"
+    workdir: AbsolutePath | None = None  # where this machine keeps its jobs; None: the pool's
     env: Annotated[dict[str, str], AfterValidator(_variables)] = Field(default={}, max_length=500)
 
     @property
@@ -186,11 +190,16 @@ class Pool(Strict):
         """The hosts of a role, in the order of the file."""
         return {name: host for name, host in self.hosts.items() if host.role is role}
 
+    def workdir_of(self, name: str) -> str:
+        return self.hosts[name].workdir or self.workdir
+
     @model_validator(mode="after")
     def _names_exist(self) -> Pool:
         for name in self.hosts:
             if not _HOST_NAME.fullmatch(name):
-                raise FieldError(("hosts", name), f"{shown(name)}: use lower-case letters, digits and dashes")
+                raise FieldError(
+                    ("hosts", name), "a host is named with lower-case letters, digits and dashes", at_key=True
+                )
         for part, on in (("router", self.router.on), ("client", self.client.on)):
             if on not in self.hosts:
                 known = ", ".join(self.hosts)
@@ -226,3 +235,10 @@ class Pool(Strict):
 
 def parse_pool(text: str | bytes, file: str) -> Pool:
     return validate(parse_document(text, file), Pool)
+
+
+def check_fit(pool: Pool, goal: Goal, file: str) -> None:
+    """Raise InputError where the pool cannot serve what the goal deploys."""
+    if pool.cards.deployment != goal.scenario.deployment:
+        message = f"the goal deploys {goal.scenario.deployment}, the cards of this pool are for "
+        raise InputError(file, 0, 0, message + pool.cards.deployment)

@@ -12,8 +12,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from experiments.document import START, parse_document, shown
+from experiments.document import START, parse_document
 from experiments.knob import check_env, check_flag
+from experiments.scalar import shown
 from experiments.schema import FieldError, Strict, validate
 from experiments.serving_config import Kind, Path, Role, ServingConfig, Value
 
@@ -33,9 +34,7 @@ POOL_FLAGS = frozenset(
     }
 )
 
-_SECRET = re.compile(
-    r"(^|[-_])(token|secret|password|passwd|api[-_]key|access[-_]key|private[-_]key)$", re.IGNORECASE
-)
+_SECRET = re.compile(r"(^|[-_])(token|secret|password|passwd|api[-_]key|access[-_]key|private[-_]key)$", re.IGNORECASE)
 _ADDRESS = re.compile(r"://|(?<![0-9.])[0-9]{1,3}(\.[0-9]{1,3}){3}(?![0-9.])")
 
 
@@ -53,7 +52,7 @@ def _flags(flags: Mapping[str, Value]) -> Mapping[str, Value]:
     for name, value in flags.items():
         _with_place(name, check_flag)
         if name in POOL_FLAGS:
-            raise FieldError((name,), f"{name} is set from pool.yaml and the scenario; remove it here")
+            raise FieldError((name,), "is set from pool.yaml and the scenario; remove it here", at_key=True)
         _refuse_private(name, value)
     return flags
 
@@ -62,9 +61,7 @@ def _variables(variables: Mapping[str, Value]) -> Mapping[str, Value]:
     for name, value in variables.items():
         _with_place(name, check_env)
         if isinstance(value, bool):
-            raise FieldError(
-                (name,), f"a variable is text or a number; write 1, or {shown(str(value).lower())!r}"
-            )
+            raise FieldError((name,), f"a variable is text or a number; write 1, or {shown(str(value).lower())!r}")
         _refuse_private(name, value)
     return variables
 
@@ -74,12 +71,12 @@ def _with_place(name: str, check: Callable[[str], str]) -> None:
     try:
         check(name)
     except ValueError as error:
-        raise FieldError((name,), str(error)) from None
+        raise FieldError((name,), str(error), at_key=True) from None
 
 
 def _refuse_private(name: str, value: Value) -> None:
     if _SECRET.search(name):
-        raise FieldError((name,), f"{name} looks like a secret; set it on the host, these values are shown")
+        raise FieldError((name,), "looks like a secret; set it on the host, these values are shown", at_key=True)
     if isinstance(value, str) and _ADDRESS.search(value):
         raise FieldError((name,), "holds an address; put it into the env of the host in pool.yaml")
 

@@ -28,6 +28,7 @@ from ruamel.yaml.events import (
 )
 
 from experiments.errors import InputError
+from experiments.scalar import Scalar, kind_of, resolve, shown
 
 MAX_BYTES = 1024 * 1024
 MAX_CHARS = 256 * 1024  # read before the first cap below can act; the scanner takes 0.3 s for it
@@ -36,7 +37,7 @@ MAX_NODES = 10_000
 MAX_TEXT = 4096
 
 Loc = tuple[str | int, ...]
-Plain = bool | int | float | str | None | list["Plain"] | dict[str, "Plain"]
+Plain = Scalar | list["Plain"] | dict[str, "Plain"]
 
 
 class Place(NamedTuple):
@@ -95,47 +96,9 @@ def parse_document(text: str | bytes, file: str) -> Document:
         raise InputError(file, place.line, place.column, f"not readable as YAML: {reason}") from None
     if not isinstance(document.data, dict):
         raise InputError(
-            file, *_top_place(document), f"expected keys at the top, found {kind_of(document.data)}"
+            file, *document.place_of_value(()), f"expected keys at the top, found {kind_of(document.data)}"
         )
     return document
-
-
-def kind_of(value: object) -> str:
-    """What a person calls this kind of value."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "true or false"
-        case int() | float():
-            return "a number"
-        case str():
-            return "text"
-        case list() | tuple():
-            return "a list"
-        case _:
-            return "a mapping"
-
-
-def shown(value: object) -> str:
-    """A value as it may be echoed in a message: short, on one line, no control characters."""
-    match value:
-        case bool():
-            return str(value).lower()
-        case int() | float():
-            return str(value)
-        case str():
-            return (
-                ascii(value)
-                if not value.isprintable()
-                else repr(value[:60] + ("…" if len(value) > 60 else ""))
-            )
-        case _:
-            return kind_of(value)
-
-
-def _top_place(document: Document) -> Place:
-    return document.values.get((), START)
 
 
 # --- bytes to text ------------------------------------------------------------------------------------------
@@ -144,9 +107,7 @@ def _top_place(document: Document) -> Place:
 def _decode(text: str | bytes, file: str) -> str:
     size = len(text)
     if size > MAX_BYTES:
-        raise InputError(
-            file, 1, 1, f"file is larger than 1 MiB ({size:,} bytes read); a file like this has a few KB"
-        )
+        raise InputError(file, 1, 1, f"file is larger than 1 MiB ({size:,} bytes read); a file like this has a few KB")
     if isinstance(text, str):
         return text.removeprefix("\ufeff")
     if text.startswith((b"\xff\xfe", b"\xfe\xff")) or text[1:2] == b"\0" or text[:1] == b"\0":
@@ -178,9 +139,7 @@ def _refuse_characters(text: str, file: str) -> None:
     if len(text) > MAX_CHARS:
         raise InputError(file, *_place_at(text, MAX_CHARS), f"file is longer than {MAX_CHARS:,} characters")
     if found := _TAB_INDENT.search(text):
-        raise InputError(
-            file, *_place_at(text, found.end() - 1), "tab in the indentation; YAML indents with spaces"
-        )
+        raise InputError(file, *_place_at(text, found.end() - 1), "tab in the indentation; YAML indents with spaces")
 
 
 def _place_at(text: str, index: int) -> Place:
@@ -246,9 +205,7 @@ class _Composer:
             key = self._key(event, loc)
             here = (*loc, key)
             if key in result:
-                raise self._error(
-                    event, f"duplicate key {shown(key)}, first given in line {self.seen.keys[here].line}"
-                )
+                raise self._error(event, f"duplicate key {shown(key)}, first given in line {self.seen.keys[here].line}")
             self.seen.keys[here] = _place(event)
             result[key] = self._value(self._next(), here)
             if result[key] is None:
@@ -272,7 +229,7 @@ class _Composer:
             result.append(self._value(event, (*loc, len(result))))
         return result
 
-    def _scalar(self, event: ScalarEvent) -> bool | int | float | str | None:
+    def _scalar(self, event: ScalarEvent) -> Scalar:
         text = str(event.value)
         if len(text) > MAX_TEXT:
             raise self._error(event, f"text is longer than {MAX_TEXT} characters")
@@ -305,58 +262,6 @@ class _Composer:
 def _place(event: Event) -> Place:
     mark = event.start_mark
     return Place(mark.line + 1, mark.column + 1) if mark is not None else START
-
-
-# --- plain scalars ------------------------------------------------------------------------------------------
-
-_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
-_REAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_WORDS: dict[str, bool | float | None] = {
-    "": None,
-    "~": None,
-    "null": None,
-    "true": True,
-    "false": False,
-    ".inf": float("inf"),
-    "-.inf": float("-inf"),
-    ".nan": float("nan"),
-}
-_SWITCH = re.compile(r"(?i:y|yes|n|no|on|off|true|false|null)")
-_DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?")
-_ODD_NUMBER = re.compile(
-    r"[-+]?(0[0-9_]+|0[xob][0-9a-fA-F_]+|[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?|[0-9][0-9_]*_[0-9_.]*"
-    r"|[0-9]*\.[0-9]*([eE][-+]?[0-9]+)?|[0-9]+([eE][-+]?[0-9]+)?|(?i:\.inf|\.nan))"
-)
-
-
-def resolve(text: str) -> bool | int | float | str | None:
-    """The value of an unquoted scalar. ValueError where YAML versions, or people, disagree about it."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if _INTEGER.fullmatch(text):
-        if len(text) > 18:
-            raise ValueError(f"number with {len(text)} digits; quote it if it is a text")
-        return int(text)
-    if _REAL.fullmatch(text):
-        return _finite(text)
-    if _SWITCH.fullmatch(text):
-        raise ValueError(
-            f"{shown(text)} is read differently by YAML versions; write true or false, or quote it"
-        )
-    if _DATE.fullmatch(text):
-        raise ValueError(f"{shown(text)} looks like a date; quote it if it is a text")
-    if any(c.isdigit() or c == "." for c in text) and _ODD_NUMBER.fullmatch(text):
-        raise ValueError(
-            f"{shown(text)} is read differently by YAML versions; write a plain number, or quote it"
-        )
-    return text
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if number in (float("inf"), float("-inf")):
-        raise ValueError(f"{shown(text)} is too large for a number; quote it if it is a text")
-    return number
 
 
 # --- syntax errors ------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ fields are checked here, so that a goal which could never be decided is refused 
 
 from __future__ import annotations
 
-import math
 import re
 from functools import cached_property
 from typing import Annotated, Literal
@@ -15,143 +14,18 @@ from pydantic import AfterValidator, Field, model_validator
 
 from experiments.baseline import parse_baseline as parse_baseline
 from experiments.document import parse_document
+from experiments.errors import InputError
 from experiments.knob import Knobs, SearchSpace
 from experiments.measurement import WindowKind
-from experiments.metric import Direction, Metric, metric
-from experiments.quantity import COUNT, Op, Unit, format_quantity, parse_limit
+from experiments.metric import metric
+from experiments.objective import Constraint, Objective
+from experiments.scalar import kind_of, shown
 from experiments.scenario import Scenario
 from experiments.schema import FieldError, Int, Real, Strict, Switch, validate
 from experiments.serving_config import Kind, Path, Role, ServingConfig, Value
 
 CONCURRENCY = Path(Role.CLIENT, Kind.CLIENT, "concurrency")
 RATE = Path(Role.CLIENT, Kind.CLIENT, "rate")
-
-
-class Bound(Strict):
-    """A limit in the canonical unit of its metric."""
-
-    op: Op
-    limit: Real
-
-    def holds(self, value: float | None) -> bool | None:
-        """Whether a value keeps the limit; `None` if it was not observed: unknown is never true."""
-        if value is None or math.isnan(value):
-            return None
-        match self.op:
-            case Op.LESS:
-                return value < self.limit
-            case Op.AT_MOST:
-                return value <= self.limit
-            case Op.MORE:
-                return value > self.limit
-            case Op.AT_LEAST:
-                return value >= self.limit
-            case Op.EXACTLY:
-                return value == self.limit
-
-    @property
-    def is_upper(self) -> bool:
-        return self.op in (Op.LESS, Op.AT_MOST)
-
-    @property
-    def is_lower(self) -> bool:
-        return self.op in (Op.MORE, Op.AT_LEAST)
-
-    def text(self, unit: Unit) -> str:
-        return f"{self.op} {format_quantity(self.limit, unit)}"
-
-
-def parse_bound(text: str, of: Metric) -> Bound:
-    """ "< 20 ms" as a bound of this metric. ValueError where no value could keep it, or every one would."""
-    op, limit = parse_limit(text, of.unit)
-    if limit < 0:
-        raise ValueError(
-            f"{of.id} is never below 0, so a limit of {format_quantity(limit, of.unit)} says nothing"
-        )
-    if op is Op.LESS and limit == 0:
-        raise ValueError(f"{of.id} is never below 0; write '<= 0' or '== 0'")
-    if op is Op.EXACTLY and of.unit is not COUNT:
-        raise ValueError(f"{of.id} is measured, so '==' would never hold; use < <= > or >=")
-    return Bound(op=op, limit=limit)
-
-
-_CONSTRAINT = re.compile(r"\s*([A-Za-z0-9_.-]+)\s*(.*)", re.DOTALL)
-
-
-class Constraint(Strict):
-    """One limit that every kept configuration respects, written "tpot_mean < 20 ms"."""
-
-    metric: str
-    bound: Bound
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        found = _CONSTRAINT.fullmatch(value)
-        if found is None or not found[2]:
-            raise ValueError("a constraint is written as in 'tpot_mean < 20 ms'")
-        return {"metric": found[1], "bound": parse_bound(found[2], metric(found[1])).model_dump()}
-
-    @model_validator(mode="after")
-    def _on_the_good_side(self) -> Constraint:
-        of = metric(self.metric)
-        if (of.better is Direction.MINIMIZE and self.bound.is_lower) or (
-            of.better is Direction.MAXIMIZE and self.bound.is_upper
-        ):
-            side = "lower" if of.better is Direction.MINIMIZE else "higher"
-            raise ValueError(f"'{self}' forbids the good side: {of.id} is better when {side}")
-        return self
-
-    def __str__(self) -> str:
-        return f"{self.metric} {self.bound.text(metric(self.metric).unit)}"
-
-
-class Objective(Strict):
-    """What a study improves, in which window, and optionally when that is enough."""
-
-    metric: str
-    window: WindowKind
-    direction: Direction
-    target: Bound | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_target(cls, value: object) -> object:
-        if not isinstance(value, dict):
-            return value
-        name = value.get("metric")
-        try:
-            of = metric(name) if isinstance(name, str) else None
-        except ValueError as error:
-            raise FieldError(("metric",), str(error)) from None
-        if of is not None and isinstance(value.get("target"), str):
-            try:
-                return value | {"target": parse_bound(value["target"], of).model_dump()}
-            except ValueError as error:
-                raise FieldError(("target",), str(error)) from None
-        return value
-
-    @model_validator(mode="after")
-    def _points_one_way(self) -> Objective:
-        of = metric(self.metric)
-        if of.better is None or of.field is None:
-            raise FieldError(
-                ("metric",), f"{of.id} is no objective: it is a figure to report or to constrain"
-            )
-        if self.direction is not of.better:
-            raise FieldError(("direction",), f"{of.id} is to {of.better}, not to {self.direction}")
-        if self.target is not None and self.target.is_lower is not of.maximise:
-            wanted = "> or >=" if of.maximise else "< or <="
-            raise FieldError(
-                ("target",), f"a target to {self.direction} starts with {wanted}, not {self.target.op}"
-            )
-        return self
-
-    @property
-    def of(self) -> Metric:
-        return metric(self.metric)
 
 
 class WindowFloor(Strict):
@@ -292,16 +166,12 @@ class Goal(Strict):
             side = "lower" if constraint.bound.is_lower else "upper"
             earlier = seen.setdefault((constraint.metric, side), index)
             if earlier != index:
-                raise FieldError(
-                    ("constraints", index), f"constraints[{earlier}] already limits {constraint.metric}"
-                )
+                raise FieldError(("constraints", index), f"constraints[{earlier}] already limits {constraint.metric}")
         return self
 
     @model_validator(mode="after")
     def _knobs_fit(self) -> Goal:
-        wrong = {"pd": (Role.MIXED,), "mixed": (Role.PREFILL, Role.DECODE, Role.BOTH)}[
-            self.scenario.deployment
-        ]
+        wrong = {"pd": (Role.MIXED,), "mixed": (Role.PREFILL, Role.DECODE, Role.BOTH)}[self.scenario.deployment]
         for index, knob in enumerate(self.knobs):
             if knob.role in wrong:
                 raise FieldError(
@@ -330,15 +200,30 @@ def starting_config(goal: Goal, baseline: ServingConfig) -> ServingConfig:
     """The baseline with the client's C and r. N is no setting: it belongs to the tier of a trial.
 
     A whole number where a knob has real ones is made real: a change is a change of value, not of spelling.
+    Raises InputError where the baseline does not serve what the scenario deploys.
     """
+    _check_roles(goal, baseline)
     load = goal.scenario.load
     config = baseline.with_value(CONCURRENCY, load.concurrency).with_value(RATE, load.rate)
-    return ServingConfig(
-        settings={key: _as_knob(goal.space, key, value) for key, value in config.settings.items()}
-    )
+    return ServingConfig(settings={key: _as_knob(goal, key, value) for key, value in config.settings.items()})
 
 
-def _as_knob(space: SearchSpace, key: str, value: Value) -> Value:
-    knob = space.knob(Path.parse(key))
-    is_real = knob is not None and any(isinstance(v, float) for v in knob.candidates())
-    return float(value) if is_real and isinstance(value, int) and not isinstance(value, bool) else value
+def _check_roles(goal: Goal, baseline: ServingConfig) -> None:
+    deployment = goal.scenario.deployment
+    served = {Path.parse(key).role for key in baseline.settings} - {Role.ROUTER, Role.CLIENT}
+    needed = {Role.PREFILL, Role.DECODE} if deployment == "pd" else {Role.MIXED}
+    if served != needed:
+        wanted, found = " and ".join(sorted(needed)), " and ".join(sorted(served)) or "no server"
+        message = f"deployment: {deployment} needs settings of {wanted}; this file has those of {found}"
+        raise InputError(goal.baseline.file, 0, 0, message)
+
+
+def _as_knob(goal: Goal, key: str, value: Value) -> Value:
+    knob = goal.space.knob(Path.parse(key))
+    example = next((v for v in knob.candidates() if v is not None), None) if knob is not None else None
+    if example is None or type(value) is type(example):
+        return value
+    if isinstance(example, float) and type(value) is int:
+        return float(value)
+    message = f"{key} is {kind_of(value)} here ({shown(value)}), its knob has {kind_of(example)}"
+    raise InputError(goal.baseline.file, 0, 0, message)

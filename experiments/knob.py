@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from experiments.document import kind_of, shown
+from experiments.scalar import kind_of, shown
 from experiments.schema import FieldError, Int, Real, Strict, Switch
 from experiments.serving_config import Kind, Path, Role, ServingConfig, Value
 
@@ -46,6 +46,19 @@ def check_env(name: str) -> str:
     return name
 
 
+def _paths(names: tuple[str, ...]) -> tuple[str, ...]:
+    """`depends_on` names settings as a configuration stores them: `decode.flag.speculative-num-steps`."""
+    for index, name in enumerate(names):
+        try:
+            path = Path.parse(name)
+        except ValueError:
+            message = f"{shown(name)} is not a setting, such as 'decode.flag.speculative-num-steps'"
+            raise FieldError((index,), message) from None
+        if path.role is Role.BOTH:
+            raise FieldError((index,), "write prefill or decode instead of both")
+    return names
+
+
 class Knob(Strict):
     """`default` is what an absent setting means to the engine; `None` in `values` means absent."""
 
@@ -62,7 +75,7 @@ class Knob(Strict):
     cost: Cost
     default: Value = None
     alters_numerics: Switch = False
-    depends_on: tuple[str, ...] = ()
+    depends_on: Annotated[tuple[str, ...], AfterValidator(_paths)] = Field(default=(), max_length=20)
 
     @field_validator("values")
     @classmethod
@@ -93,9 +106,7 @@ class Knob(Strict):
         named = [name for name in _KINDS if getattr(self, name) is not None]
         if len(named) != 1:
             given = f"this one has {' and '.join(named)}" if named else "this one has none"
-            raise FieldError(
-                (named[1],) if named else (), f"a knob has exactly one of {_KIND_NAMES}; {given}"
-            )
+            raise FieldError((named[1],) if named else (), f"a knob has exactly one of {_KIND_NAMES}; {given}")
         if (self.param is not None) != (self.role is Role.CLIENT):
             raise FieldError(("role",), "param goes with role: client, and only with it")
         if self.layout is not None and self.role is Role.ROUTER:
@@ -122,9 +133,7 @@ class Knob(Strict):
             case "rate":
                 self._refuse_client(float, 1e-6, "a rate is a number above 0, in requests per second")
             case _:
-                raise FieldError(
-                    ("param",), "the client has the knobs concurrency and rate; N belongs to the tier"
-                )
+                raise FieldError(("param",), "the client has the knobs concurrency and rate; N belongs to the tier")
         return self
 
     def _refuse_client(self, kind: type, least: float, message: str) -> None:
@@ -146,7 +155,7 @@ class Knob(Strict):
         return Path(self.role, self.kind, self.name)
 
     def current(self, config: ServingConfig) -> Value:
-        """The value in this configuration, or what its absence means. A `both` knob reads the prefill side."""
+        """The value in this configuration, or what its absence means. `both` reads the prefill side."""
         value = config.get(_written(self.path)[0])
         return self.default if value is None else value
 
@@ -210,8 +219,7 @@ def unify(values: tuple[Value, ...]) -> tuple[Value, ...]:
         first = next(v for v in values if v is not None)
         other = next(v for v in values if v is not None and type(v) is not type(first))
         raise ValueError(
-            f"values of different kinds: {shown(first)} is {kind_of(first)},"
-            f" {shown(other)} is {kind_of(other)}"
+            f"values of different kinds: {shown(first)} is {kind_of(first)}, {shown(other)} is {kind_of(other)}"
         )
     twice = [v for i, v in enumerate(values) if v in values[:i]]
     if twice:

@@ -25,15 +25,11 @@ class Unit:
     def allowed(self) -> str:
         """For messages: "ms, s or us"."""
         names = sorted(self.factors)
-        return (
-            names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}" if names else "no unit"
-        )
+        return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}" if names else "no unit"
 
 
 def _unit(symbol: str, *, optional: bool = False, **factors: str) -> Unit:
-    return Unit(
-        symbol=symbol, factors={name: Decimal(factor) for name, factor in factors.items()}, optional=optional
-    )
+    return Unit(symbol=symbol, factors={name: Decimal(factor) for name, factor in factors.items()}, optional=optional)
 
 
 MILLISECONDS = _unit("ms", us="0.001", ms="1", s="1000")
@@ -67,9 +63,7 @@ def parse_quantity(text: str, unit: Unit) -> float:
     """ "20 ms" in the canonical unit. ValueError says what would have been accepted."""
     found = _QUANTITY.fullmatch(text.strip())
     if not found or len(text) > 60:
-        raise ValueError(
-            f"{text.strip()[:60]!r} is not a number{_with_unit(unit)}, such as {_example(unit)!r}"
-        )
+        raise ValueError(f"{text.strip()[:60]!r} is not a number{_with_unit(unit)}, such as {_example(unit)!r}")
     number, name = Decimal(found[1]), found[2]
     if name is None:
         if not unit.optional:

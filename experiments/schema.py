@@ -9,13 +9,15 @@ from __future__ import annotations
 import difflib
 import types
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from experiments.document import Document, Loc, Place, shown
+from experiments.document import Document, Loc, Place
 from experiments.errors import InputError
+from experiments.scalar import shown
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -32,10 +34,11 @@ class Strict(BaseModel):
 
 
 class FieldError(ValueError):
-    """A rule across fields is broken. `loc` is the field to change, relative to the model that checks it."""
+    """A rule across fields is broken. `loc` is the field to change, relative to the model that checks it;
+    with `at_key` it is the name of the field that is wrong, not its value."""
 
-    def __init__(self, loc: Loc, message: str) -> None:
-        self.loc = loc
+    def __init__(self, loc: Loc, message: str, *, at_key: bool = False) -> None:
+        self.loc, self.at_key = loc, at_key
         super().__init__(message)
 
 
@@ -47,29 +50,55 @@ def validate(document: Document, model: type[Model]) -> Model:
         raise _first_error(document, model, error) from None
 
 
+@dataclass(frozen=True, kw_only=True, order=True)
+class _Problem:
+    place: Place
+    message: str
+
+
 def _first_error(document: Document, model: type[BaseModel], error: ValidationError) -> InputError:
-    found = sorted(
-        (_located(document, model, details) for details in error.errors(include_url=False)),
-        key=lambda item: item[0],
-    )
-    place, message = found[0]
-    more = len(found) - 1
+    """One value that fits none of several kinds is one error, however many kinds were tried."""
+    by_part: dict[tuple[Loc, bool], list[ErrorDetails]] = {}
+    for details in error.errors(include_url=False):
+        is_key = details["type"] in ("missing", "extra_forbidden")
+        loc = details["loc"] if is_key else document.existing(_full_loc(details))
+        by_part.setdefault((loc, is_key), []).append(details)
+    problems = sorted(_problem(document, model, group) for group in by_part.values())
+    more = len(problems) - 1
     suffix = f" (and {more} more error{'s' if more > 1 else ''})" if more else ""
-    return document.error(place, message + suffix)
+    return document.error(problems[0].place, problems[0].message + suffix)
 
 
-def _located(document: Document, model: type[BaseModel], details: ErrorDetails) -> tuple[Place, str]:
+def _full_loc(details: ErrorDetails) -> Loc:
     raised = details.get("ctx", {}).get("error")
-    loc = details["loc"] + (raised.loc if isinstance(raised, FieldError) else ())
-    message = _message(model, details)
+    return details["loc"] + (raised.loc if isinstance(raised, FieldError) else ())
+
+
+def _problem(document: Document, model: type[BaseModel], group: list[ErrorDetails]) -> _Problem:
+    details = group[0]
+    loc, message = _full_loc(details), _message(model, details)
     match details["type"]:
         case "extra_forbidden":
-            return document.place_of_key(loc), message
+            return _Problem(place=document.place_of_key(loc), message=message)
         case "missing":
-            return document.place_of_key(loc[:-1]), message
+            return _Problem(place=document.place_of_key(loc[:-1]), message=message)
         case _:
+            if len(group) > 1:
+                message = _none_of(group) or message
+            raised = details.get("ctx", {}).get("error")
+            at_key = isinstance(raised, FieldError) and raised.at_key
+            place = document.place_of_key(loc) if at_key else document.place_of_value(loc)
             field = dotted(document.existing(loc))
-            return document.place_of_value(loc), f"{field}: {message}" if field else message
+            return _Problem(place=place, message=f"{field}: {message}" if field else message)
+
+
+def _none_of(group: list[ErrorDetails]) -> str | None:
+    """One sentence for a value that is of none of the kinds that a union allows."""
+    kinds = [_WORDS[d["type"]] for d in group if d["type"] in _KIND_ERRORS]
+    if len(kinds) < len(group):
+        return None
+    names = [kind.removeprefix("must be ") for kind in dict.fromkeys(kinds)]
+    return f"must be {', '.join(names[:-1])} or {names[-1]} (got {shown(group[0]['input'])})"
 
 
 def dotted(loc: Iterable[str | int]) -> str:
@@ -104,6 +133,8 @@ _WORDS = {
     "too_long": "must have at most {max_length} items",
 }
 
+_KIND_ERRORS = frozenset(kind for kind in _WORDS if kind.endswith("_type"))
+
 
 def _message(model: type[BaseModel], details: ErrorDetails) -> str:
     context = details.get("ctx", {})
@@ -120,9 +151,7 @@ def _message(model: type[BaseModel], details: ErrorDetails) -> str:
         case "too_short":
             return f"must have at least {context['min_length']} item{'s' * (context['min_length'] > 1)}"
         case "model_type" | "model_attributes_type":
-            return (
-                f"must be a mapping with keys {', '.join(keys_at(model, details['loc']))} (got {shown(got)})"
-            )
+            return f"must be a mapping with keys {', '.join(keys_at(model, details['loc']))} (got {shown(got)})"
         case kind if kind in _WORDS:
             return f"{_WORDS[kind].format_map(context)} (got {shown(got)})"
         case _:
@@ -149,9 +178,7 @@ def _missing_key(loc: Loc) -> str:
 
 
 def _not_a_choice(expected: str, got: object) -> str:
-    close = difflib.get_close_matches(
-        str(got), expected.replace(" or ", ", ").replace("'", "").split(", "), 1, 0.6
-    )
+    close = difflib.get_close_matches(str(got), expected.replace(" or ", ", ").replace("'", "").split(", "), 1, 0.6)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return f"must be {expected} (got {shown(got)}){hint}"
 
@@ -171,7 +198,7 @@ def _keys(annotation: Any) -> tuple[str, ...]:
     found = _model_of(annotation)
     if found is None:
         return ()
-    return tuple(info.alias or name for name, info in found.model_fields.items())
+    return tuple(found.model_fields)
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:
@@ -195,5 +222,5 @@ def _step(annotation: Any, part: str | int) -> Any:
     found = _model_of(annotation)
     if found is None:
         return annotation
-    field = next((i for n, i in found.model_fields.items() if part in (n, i.alias)), None)
+    field = found.model_fields.get(part)
     return field.annotation if field else None
