@@ -75,6 +75,7 @@ def check_run(
         check_input_length(table, workload.input_tokens),
         *check_cache(table, workload, evidence),
         check_garbling(table, workload.max_garbled),
+        check_first_token(table),
         check_stream_gap(table, workload.max_stream_gap_s),
         check_littles_law(table, whole, workload.concurrency),
         check_saturation(table, whole, workload),
@@ -88,9 +89,7 @@ def check_count(table: RequestTable, planned: int) -> Check:
 def check_success(table: RequestTable, allowed: int) -> Check:
     failed = table.n_failed
     detail = f"{failed} of {len(table)} requests failed, {allowed} allowed"
-    first = next(
-        (table.errors[i] for i in np.flatnonzero(~table.success).tolist() if i in table.errors), None
-    )
+    first = next((table.errors[i] for i in np.flatnonzero(~table.success).tolist() if i in table.errors), None)
     return _check("success", failed <= allowed, detail + (f"; first: {first}" if first and failed else ""))
 
 
@@ -135,7 +134,9 @@ def check_cache(table: RequestTable, workload: Workload, evidence: ServerEvidenc
 
 
 def check_zero_cache(table: RequestTable, workload: Workload, server_total: int | None) -> Check:
-    """No reuse by any request; where the client does not report it, none in the servers' own count of the run."""
+    """No reuse by any request; where the client does not report it, none in the servers' own count of the
+    run.
+    """
     cached, allowed_tokens = table.cached_tokens[table.success], workload.max_cached_tokens
     if bool((cached == MISSING).any()) and server_total is None:
         return _check("zero_cache", None, "neither the client nor the servers reported cached tokens")
@@ -148,9 +149,7 @@ def check_zero_cache(table: RequestTable, workload: Workload, server_total: int 
     return _check("zero_cache", len(reused) == 0, detail + _extremes(reused.tolist()))
 
 
-def check_cache_proof(
-    table: RequestTable, min_share: float, check_requests: Sequence[tuple[int, int]] = ()
-) -> Check:
+def check_cache_proof(table: RequestTable, min_share: float, check_requests: Sequence[tuple[int, int]] = ()) -> Check:
     """Cached / input tokens of every single request; a ratio of sums hides the cold ones.
 
     A client that does not report them leaves the separate check requests, sent after the seeds, as the proof.
@@ -173,9 +172,7 @@ def check_garbling(table: RequestTable, allowed: int) -> Check:
     if len(found) == 0 or bool((found == MISSING).any()):
         return _check("garbling", None, "the client kept no answer texts")
     garbled = int((found > GARBLED_CHARACTERS).sum())
-    detail = (
-        f"{garbled} answers with more than {GARBLED_CHARACTERS} replacement characters, {allowed} allowed"
-    )
+    detail = f"{garbled} answers with more than {GARBLED_CHARACTERS} replacement characters, {allowed} allowed"
     return _check("garbling", garbled <= allowed, detail)
 
 
@@ -185,11 +182,17 @@ def check_retokenized(generated: int | None, retokenized: int | None, usual: flo
         return _check("retokenized_ratio", None, "the client does not report retokenized output")
     ratio = retokenized / generated
     if usual is None:
-        return _check(
-            "retokenized_ratio", None, f"{ratio:.4f}, and no earlier run of this workload to compare with"
-        )
+        return _check("retokenized_ratio", None, f"{ratio:.4f}, and no earlier run of this workload to compare with")
     detail = f"{ratio:.4f} against {usual:.4f} in earlier runs of this workload"
     return _check("retokenized_ratio", ratio >= usual - RETOKENIZED_DROP, detail)
+
+
+def check_first_token(table: RequestTable) -> Check:
+    """An answer without any visible text has no first token; its latencies are unobserved, not zero."""
+    unseen = int(np.isnan(table.ttft_s[table.success]).sum())
+    if unseen:
+        return _check("first_token", None, f"{unseen} succeeded requests show no first token: latencies unknown")
+    return _check("first_token", True, "a first token was seen for every succeeded request")
 
 
 def check_stream_gap(table: RequestTable, limit_s: float) -> Check:
@@ -198,9 +201,7 @@ def check_stream_gap(table: RequestTable, limit_s: float) -> Check:
         return _check("stream_gap", None, "the client records no arrival times of chunks")
     longest = float(np.nanmax(gaps))
     over = int((gaps > limit_s).sum())
-    return _check(
-        "stream_gap", over == 0, f"longest silence {longest:.2f} s, {over} requests above {limit_s:g} s"
-    )
+    return _check("stream_gap", over == 0, f"longest silence {longest:.2f} s, {over} requests above {limit_s:g} s")
 
 
 def check_littles_law(table: RequestTable, whole: Window | None, concurrency: int) -> Check:
@@ -254,9 +255,7 @@ def failures(checks: Sequence[Check], workload: Workload) -> tuple[Check, ...]:
     """The checks that void the run: failed ones, and an unproved cache where the proof is asked for."""
     unproved = CACHE_GATES if workload.must_prove_cache else frozenset()
     return tuple(
-        c
-        for c in checks
-        if c.name not in ADVISORY and (c.passed is False or (c.passed is None and c.name in unproved))
+        c for c in checks if c.name not in ADVISORY and (c.passed is False or (c.passed is None and c.name in unproved))
     )
 
 

@@ -35,14 +35,11 @@ def read_printed(run: AISBenchRun) -> tuple[Printed, ...]:
     common = _read_common(run.directory / f"{run.abbr}.json")
     table = _read_table(run.directory / f"{run.abbr}.csv")
     return tuple(
-        printed_stage(stage, common.get(stage, {}), table.get(stage, {}))
-        for stage in dict.fromkeys((*common, *table))
+        printed_stage(stage, common.get(stage, {}), table.get(stage, {})) for stage in dict.fromkeys((*common, *table))
     )
 
 
-def printed_stage(
-    stage: str, common: Mapping[str, object], table: Mapping[str, Mapping[str, object]]
-) -> Printed:
+def printed_stage(stage: str, common: Mapping[str, object], table: Mapping[str, Mapping[str, object]]) -> Printed:
     """Figures by name: `Output Token Throughput`, `TTFT/Average`. Cells that measured nothing are absent."""
     figures: dict[str, Figure] = {}
     for label, cell in common.items():
@@ -72,9 +69,7 @@ def _cell_tolerance(row: str, value: float) -> float:
     return _LATENCY_TOLERANCE_MS if row in LATENCIES else _FOUR_DECIMALS + 1e-3 * abs(value)
 
 
-def _contradictions(
-    figures: Mapping[str, Figure], table: Mapping[str, Mapping[str, object]]
-) -> tuple[str, ...]:
+def _contradictions(figures: Mapping[str, Figure], table: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
     """Rows whose statistics cannot belong together: the order min <= median <= max, and the mean between
     them.
     """
@@ -88,12 +83,7 @@ def _contradictions(
             if low.value > high.value + high.tolerance
         ]
         mean, least, most = (figures.get(f"{row}/{name}") for name in ("Average", "Min", "Max"))
-        if (
-            mean
-            and least
-            and most
-            and not least.value - least.tolerance <= mean.value <= most.value + most.tolerance
-        ):
+        if mean and least and most and not least.value - least.tolerance <= mean.value <= most.value + most.tolerance:
             found.append(f"{row}: Average {mean.value:g} outside {least.value:g}…{most.value:g}")
     return tuple(found)
 

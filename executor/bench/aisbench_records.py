@@ -177,9 +177,7 @@ def _read_database(path: Path) -> tuple[Ints, Ragged]:
     except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
         raise ResultUnreadable(f"{path.parent.name}/{path.name}", f"damaged: {error}") from None
     if len(ids) == 0:
-        raise ResultUnreadable(
-            f"{path.parent.name}/{path.name}", "holds no time points: it was not committed"
-        )
+        raise ResultUnreadable(f"{path.parent.name}/{path.name}", "holds no time points: it was not committed")
     return ids, vectors
 
 

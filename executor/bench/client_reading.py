@@ -30,9 +30,7 @@ class Printed:
 
     stage: str  # "total" or "stable" for AISBench, "whole" for bench_serving
     figures: Mapping[str, Figure]
-    inconsistent: tuple[
-        str, ...
-    ] = ()  # figures that contradict one another, such as a mean below the minimum
+    inconsistent: tuple[str, ...] = ()  # figures that contradict one another, such as a mean below the minimum
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,17 +36,14 @@ class ClientLoad:
     result_dir: str
     input_tokens: int | None = None
     program: tuple[str, ...] = ()  # how this client starts on its host; () for its usual command
+    options: tuple[str, ...] = ()  # further flags that this installation was seen to support
 
     def __post_init__(self) -> None:
         if not _PLAIN_NAME.fullmatch(self.experiment_id):
-            raise InputError(
-                "client load", 0, 0, f"experiment id {self.experiment_id!r}: use letters, digits, _.-"
-            )
+            raise InputError("client load", 0, 0, f"experiment id {self.experiment_id!r}: use letters, digits, _.-")
         for path in (self.tokenizer_path, self.result_dir, self.dataset_file or "/"):
             if not _PLAIN_PATH.fullmatch(path) or ".." in path.split("/"):
-                raise InputError(
-                    "client load", 0, 0, f"path {path!r}: absolute, without blanks, quotes or .."
-                )
+                raise InputError("client load", 0, 0, f"path {path!r}: absolute, without blanks, quotes or ..")
         if min(self.requests, self.concurrency, self.output_tokens, self.router_port) < 1:
             raise InputError("client load", 0, 0, "requests, concurrency, output tokens and port start at 1")
 

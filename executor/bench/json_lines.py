@@ -31,9 +31,7 @@ def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
                         continue
                     row = _parse_leniently(path.name, number, line)
                 if type(row) is not dict:
-                    raise ResultUnreadable(
-                        f"{path.name}:{number}", f"not a JSON object but {type(row).__name__}"
-                    )
+                    raise ResultUnreadable(f"{path.name}:{number}", f"not a JSON object but {type(row).__name__}")
                 yield row
     except OSError as error:
         raise ResultUnreadable(path.name, f"cannot be read: {error.strerror}") from None

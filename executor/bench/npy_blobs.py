@@ -28,9 +28,7 @@ class Ragged:
         """These vectors in this order; MISSING takes an empty one."""
         if len(rows) == len(self.counts) and bool((rows == np.arange(len(rows))).all()):
             return self
-        counts = (
-            np.where(rows == MISSING, 0, self.counts[rows]) if len(self.counts) else np.zeros(len(rows), int)
-        )
+        counts = np.where(rows == MISSING, 0, self.counts[rows]) if len(self.counts) else np.zeros(len(rows), int)
         starts = offsets_of(self.counts)[rows]
         ends = offsets_of(counts)
         # Position within the result, shifted to where its vector starts in the source.
@@ -51,9 +49,7 @@ def decode_vectors(batches: Iterable[list[tuple[Any, Any]]]) -> tuple[Ints, Ragg
             layout = headers.get(head) or headers.setdefault(head, _layout(head, blob))
             offset, count = layout
             if len(blob) != offset + 8 * count:
-                raise ValueError(
-                    f"vector {key} has {len(blob)} bytes where its header says {offset + 8 * count}"
-                )
+                raise ValueError(f"vector {key} has {len(blob)} bytes where its header says {offset + 8 * count}")
             ids.append(int(key))
             counts.append(count)
             bodies.append(blob[offset:])

@@ -66,9 +66,7 @@ def find_disagreement(reading: ClientReading, concurrency: int, rule: NativeRule
         return Problem(Reason.EVIDENCE_INCOMPLETE, "summary", "the client printed no figures of its own")
     for printed in reading.printed:
         if printed.inconsistent:
-            return Problem(
-                Reason.EVIDENCE_INCOMPLETE, printed.inconsistent[0], "the client contradicts itself"
-            )
+            return Problem(Reason.EVIDENCE_INCOMPLETE, printed.inconsistent[0], "the client contradicts itself")
         found = _disagreement_of_stage(reading, printed, concurrency, rule)
         if found is not None:
             return found
@@ -90,17 +88,13 @@ def _disagreement_of_stage(
     return first
 
 
-def _window_of_stage(
-    reading: ClientReading, stage: str, concurrency: int, rule: NativeRule
-) -> Window | NoWindow:
+def _window_of_stage(reading: ClientReading, stage: str, concurrency: int, rule: NativeRule) -> Window | NoWindow:
     if stage == "stable":
         return native_window(reading.table, concurrency, rule)
     return whole_window(reading.table, reading.duration_s)
 
 
-def _compare(
-    reading: ClientReading, printed: Printed, window: Window | NoWindow, concurrency: int
-) -> Problem | None:
+def _compare(reading: ClientReading, printed: Printed, window: Window | NoWindow, concurrency: int) -> Problem | None:
     if isinstance(window, NoWindow):
         return Problem(Reason.EVIDENCE_INCOMPLETE, f"{window.kind} window", window.reason)
     ours = _RECOMPUTE[reading.client](reading.table, window, concurrency, printed.stage)
