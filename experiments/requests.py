@@ -89,11 +89,21 @@ class RequestTable:
         if len(many) == 0:
             return gaps
         steps = np.diff(self.chunk_times_s)
-        # The step across a border between two requests is no gap.
-        borders = self.chunk_offsets[1:-1] - 1
-        steps[borders[(borders >= 0) & (borders < len(steps))]] = -np.inf
+        steps[self._borders()] = -np.inf
         gaps[many] = np.maximum.reduceat(steps, self.chunk_offsets[many])
         return gaps
+
+    def gaps_s(self, of: Bools) -> Floats:
+        """Every gap between two chunks of one request, of the requests chosen, one after the other."""
+        steps = np.diff(self.chunk_times_s)
+        within = np.repeat(of, self.chunk_counts)[1:]
+        within[self._borders()] = False
+        return steps[within]
+
+    def _borders(self) -> Ints:
+        """Positions between two neighbouring chunks that belong to different requests: no gap of either."""
+        borders = self.chunk_offsets[1:-1] - 1
+        return borders[(borders >= 0) & (borders < len(self.chunk_times_s) - 1)]
 
     def select(self, keep: Bools) -> RequestTable:
         """The rows where `keep` is true, in order."""

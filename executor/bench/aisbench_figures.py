@@ -23,6 +23,7 @@ from experiments.requests import Floats, RequestTable
 from experiments.windows import Window
 
 LATENCIES = ("E2EL", "TTFT", "TPOT", "ITL")
+_ROWS = (*LATENCIES, "InputTokens", "OutputTokens", "OutputTokenThroughput", "PrefillTokenThroughput")
 # Seconds are rounded to 0.1 ms before anything else; on stored real runs that is the largest difference.
 _LATENCY_TOLERANCE_MS = 0.0501
 _FOUR_DECIMALS = 0.000051
@@ -62,11 +63,11 @@ def _row_figures(row: str, cells: Mapping[str, object]) -> dict[str, Figure]:
     if count is not None and count[0] == 0:
         return {f"{row}/N": Figure(0.0, 0.0)}
     found = {name: parsed for name, cell in cells.items() if (parsed := parse_cell(cell)) is not None}
-    return {f"{row}/{name}": Figure(value, _cell_tolerance(row, value)) for name, (value, _) in found.items()}
+    return {f"{row}/{name}": Figure(value, _cell_tolerance(row, name)) for name, (value, _) in found.items()}
 
 
-def _cell_tolerance(row: str, value: float) -> float:
-    return _LATENCY_TOLERANCE_MS if row in LATENCIES else _FOUR_DECIMALS + 1e-3 * abs(value)
+def _cell_tolerance(row: str, statistic: str) -> float:
+    return _LATENCY_TOLERANCE_MS if row in LATENCIES and statistic != "N" else _FOUR_DECIMALS
 
 
 def _contradictions(figures: Mapping[str, Figure], table: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
@@ -150,11 +151,16 @@ def recompute(table: RequestTable, window: Window, concurrency: int, stage: str)
         "Total Input Tokens": inputs,
         "Total Generated Tokens": outputs,
     }
-    for name, values in _latencies_ms(table, window).items():
+    for name, values in _rows(table, window).items():
         figures |= {f"{name}/{label}": value for label, value in _statistics(values).items()}
+    decoded = float((table.max_gap_s()[rows] > 0).sum())
+    figures |= {f"{name}/N": decoded if name in ("TPOT", "ITL") else float(n_ok) for name in _ROWS}
     if duration <= 0:
         return figures
     busy = float(table.e2e_s[rows].sum()) / duration
+    waited = float(table.ttft_s[rows].sum())
+    if waited > 0:
+        figures["Prefill Token Throughput"] = inputs / waited
     return figures | {
         "Concurrency": busy if stage == "total" else min(busy, float(concurrency)),
         "Request Throughput": n_ok / duration,
@@ -174,13 +180,22 @@ def _request_counts(
     return len(rows), int(table.success[among_successes].sum())
 
 
-def _latencies_ms(table: RequestTable, window: Window) -> dict[str, Floats]:
+def _rows(table: RequestTable, window: Window) -> dict[str, Floats]:
     rows = window.members
     tpot = np.where(table.output_tokens > 1, table.tpot_s(), 0.0)
+    lasting = np.where(table.e2e_s > 0, table.e2e_s, np.nan)
+    waited = np.where(table.ttft_s[rows] > 0, table.ttft_s[rows], np.nan)
+    is_member = np.zeros(len(table), dtype=np.bool_)
+    is_member[rows] = True
     return {
         "E2EL": table.e2e_s[rows] * 1000.0,
         "TTFT": table.ttft_s[rows] * 1000.0,
         "TPOT": tpot[rows] * 1000.0,
+        "ITL": table.gaps_s(is_member) * 1000.0,
+        "InputTokens": table.input_tokens[rows].astype(np.float64),
+        "OutputTokens": table.output_tokens[rows].astype(np.float64),
+        "OutputTokenThroughput": table.output_tokens[rows] / lasting[rows],
+        "PrefillTokenThroughput": np.where(waited > 0, table.input_tokens[rows] / waited, 0.0),
     }
 
 

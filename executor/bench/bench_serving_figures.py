@@ -25,7 +25,7 @@ def recompute(table: RequestTable, window: Window, concurrency: int, stage: str)
     if bool(np.isfinite(e2e).all()):
         figures["concurrency"] = float(e2e.sum()) / duration
     ttft = np.nan_to_num(table.ttft_s[rows], nan=0.0)  # the client averages its zeros as well
-    return figures | _all_statistics(ttft, e2e, _tpot(table, window), _gaps(table))
+    return figures | _all_statistics(ttft, e2e, _tpot(table, window), table.gaps_s(table.success))
 
 
 def _all_statistics(ttft: Floats, e2e: Floats, tpot: Floats, itl: Floats) -> dict[str, float]:
@@ -40,17 +40,6 @@ def _all_statistics(ttft: Floats, e2e: Floats, tpot: Floats, itl: Floats) -> dic
 def _tpot(table: RequestTable, window: Window) -> Floats:
     rows = window.members
     return table.tpot_s()[rows][table.output_tokens[rows] > 1]
-
-
-def _gaps(table: RequestTable) -> Floats:
-    """Every gap between two chunks of one success."""
-    counts = table.chunk_counts
-    steps = np.diff(table.chunk_times_s)
-    within = np.ones(len(steps), dtype=np.bool_)
-    borders = table.chunk_offsets[1:-1] - 1
-    within[borders[(borders >= 0) & (borders < len(steps))]] = False
-    of_success = np.repeat(table.success, counts)[1:]
-    return steps[within & of_success]
 
 
 def _statistics(values: Floats) -> dict[str, float]:

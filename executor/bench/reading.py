@@ -13,6 +13,7 @@ from executor.bench import aisbench_figures, bench_serving_figures
 from executor.bench.aisbench import read_aisbench
 from executor.bench.bench_serving import read_bench_serving
 from executor.bench.client_reading import ClientName, ClientReading, Printed
+from executor.bench.console import console_figures
 from executor.bench.problem import Problem, ResultUnreadable
 from experiments.measurement import Check, Measurement
 from experiments.requests import RequestTable, total
@@ -54,7 +55,7 @@ def read_measurement(
     voiding = failures(checks, plan)
     if voiding:
         return _problem_of(voiding[0])
-    disagreement = find_disagreement(reading, plan.concurrency, rule)
+    disagreement = find_disagreement(reading, plan.concurrency, rule) or find_console_disagreement(reading, console)
     if disagreement is not None:
         return disagreement
     return _measure(reading, plan, cards, rule, floor or WindowFloor(), simulated, checks, evidence)
@@ -70,6 +71,23 @@ def find_disagreement(reading: ClientReading, concurrency: int, rule: NativeRule
         found = _disagreement_of_stage(reading, printed, concurrency, rule)
         if found is not None:
             return found
+    return None
+
+
+def find_console_disagreement(reading: ClientReading, console: str | None) -> Problem | None:
+    """The first figure of the terminal's last result block that the result files do not confirm."""
+    if console is None:
+        return None
+    shown = console_figures(console, reading.client)
+    if shown is None:
+        return Problem(Reason.EVIDENCE_INCOMPLETE, "console", "the client's terminal shows no result block")
+    kept = next((p.figures for p in reading.printed if p.stage == shown.stage), None)
+    if kept is None:
+        return Problem(Reason.EVIDENCE_INCOMPLETE, "console", f"shows stage {shown.stage}, the files do not")
+    for name, figure in shown.figures.items():
+        if name in kept and not figure.agrees(kept[name].value):
+            detail = f"the terminal shows {figure.value:g}, the result file says {kept[name].value:g}"
+            return Problem(Reason.EVIDENCE_INCOMPLETE, f"console: {name}", detail)
     return None
 
 
