@@ -43,9 +43,12 @@ def read_measurement(
     simulated: bool,
     experiment_id: str | None = None,
     evidence: ServerEvidence = _NO_EVIDENCE,
+    console: str | None = None,
 ) -> Measurement | Problem:
-    """Judge the collected files of one run. `experiment_id` picks this run's record where a file holds
-    several.
+    """Judge the collected files of one run.
+
+    `experiment_id` picks this run's record where a file holds several. `console` is the captured terminal where it
+    was kept: its last result block must say what the files say.
     """
     try:
         reading = read_aisbench(folder) if client == "aisbench" else read_bench_serving(folder, experiment_id)
@@ -55,7 +58,8 @@ def read_measurement(
     voiding = failures(checks, plan)
     if voiding:
         return _problem_of(voiding[0])
-    disagreement = find_disagreement(reading, plan.concurrency, rule) or find_console_disagreement(reading, console)
+    disagreement = find_disagreement(reading, plan.concurrency, rule)
+    disagreement = disagreement or find_console_disagreement(reading, console)
     if disagreement is not None:
         return disagreement
     return _measure(reading, plan, cards, rule, floor or WindowFloor(), simulated, checks, evidence)
