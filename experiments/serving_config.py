@@ -83,7 +83,9 @@ class ServingConfig(BaseModel):
     settings: Mapping[str, Value]
 
     def get(self, path: Path) -> Value:
-        return self.settings.get(str(path))
+        """The value at a path, None where it is absent. Of a `both` path, the prefill side's."""
+        role = Role.PREFILL if path.role is Role.BOTH else path.role
+        return self.settings.get(str(path._replace(role=role)))
 
     def of(self, role: Role, kind: Kind) -> dict[str, Value]:
         """The settings of one role and kind, by bare name, in name order."""
@@ -91,6 +93,10 @@ class ServingConfig(BaseModel):
         return {
             key[len(prefix) :]: self.settings[key] for key in sorted(self.settings) if key.startswith(prefix)
         }
+
+    def get_build(self, role: Role) -> Value:
+        """The source identity that a role runs, None for the one that the host has."""
+        return next(iter(self.of(role, Kind.BUILD).values()), None)
 
     def with_value(self, path: Path, value: Value) -> ServingConfig:
         """A copy in which `path` holds `value`; `None` removes it. `both` writes prefill and decode."""

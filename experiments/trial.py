@@ -6,6 +6,12 @@ Rules that hold here: a fault is never a number, and a missing value is `None` (
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
+
+from experiments.evidence import ServingEvidence
+from experiments.measurement import Measurement
 
 NOT_OBSERVED = "NOT_OBSERVED"
 
@@ -116,3 +122,76 @@ class Sent(StrEnum):
     NOT_SENT = "not_sent"
     FINISHED = "finished"
     UNKNOWN = "unknown"
+
+
+class StageTime(BaseModel):
+    """One attempt of one stage. Stages do not nest, so these may be added."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stage: Stage
+    attempt: int
+    began: AwareDatetime
+    seconds: float
+    note: str = ""  # "adopted prefill", "reused the hot service", …
+
+
+class StageFault(BaseModel):
+    """One attempt of one stage that failed, and what the repair was. Never carries a metric."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stage: Stage
+    attempt: int
+    reason: Reason
+    sent: Sent
+    detail: str
+    repaired: bool = False  # a later attempt of the same stage succeeded
+    repair: str = ""  # what the later attempt did differently
+
+
+class Artifact(BaseModel):
+    """A raw file kept under `artifacts/<trial>/`, by the name it has there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    sha256: str
+    size: int
+
+
+class TrialLoad(BaseModel):
+    """The load of one trial: what the client is told, and what the cache preparation was."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    requests: int
+    concurrency: int
+    rate: float | None  # requests per second; None = unlimited
+    cache: str  # "zero" or "warm>=0.9"
+
+
+class TrialRecord(BaseModel):
+    """What one trial left behind: either a measurement or the fault that ended it, never both."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    trial_id: str
+    measurement: Measurement | None = None
+    evidence: ServingEvidence | None = None
+    failure: StageFault | None = None
+    configuration_caused: bool = False  # the failure is the configuration's own doing (OOM, rejected argument)
+    sent: Sent
+    faults: tuple[StageFault, ...] = ()  # repaired ones as well
+    stages: tuple[StageTime, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    adjusted: tuple[str, ...] = ()  # values that the server set otherwise, each with the rule that expects it
+    server_version: str | None = None
+
+    @model_validator(mode="after")
+    def _either_measured_or_failed(self) -> Self:
+        if (self.measurement is None) == (self.failure is None):
+            raise ValueError(f"trial {self.trial_id}: a record holds a measurement or a failure, never both")
+        if self.measurement is not None and self.sent is not Sent.FINISHED:
+            raise ValueError(f"trial {self.trial_id}: only a finished load has numbers, this one is {self.sent}")
+        return self

@@ -1,0 +1,1 @@
+"""Proposers and what they are told. Proposals are data: code admits them, code judges them."""

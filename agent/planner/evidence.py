@@ -1,0 +1,178 @@
+"""Build the evidence packet from a study. Pure: the same ledger gives the same packet."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from agent.planner.knob_table import effects_of
+from agent.planner.packet import (
+    BudgetPart,
+    EvidencePacket,
+    KnobPart,
+    NoisePart,
+    ObjectivePart,
+    OutcomePart,
+    WallPart,
+)
+from experiments.bottleneck import find_walls
+from experiments.knob import Knob
+from experiments.measurement import Measurement, WindowKind
+from experiments.metric import METRICS
+from experiments.serving_config import Value
+from experiments.statistics import student_t
+from experiments.study import Study
+from experiments.verdict import noise_of
+
+
+def assemble_packet(
+    study: Study,
+    now: datetime,
+    *,
+    allowed_costs: tuple[str, ...],
+    steering: tuple[str, ...] = (),
+) -> EvidencePacket:
+    """What is known about the present incumbent, with an id for every figure."""
+    figures = incumbent_figures(study)
+    return EvidencePacket(
+        study_id=study.study_id,
+        simulated=study.opened.simulated,
+        objective=_objective(study),
+        noise=_noise(study),
+        incumbent=dict(sorted(study.incumbent.settings.items())),
+        figures=figures,
+        walls=tuple(
+            WallPart(wall=w.wall, strength=round(w.strength, 4), figures=w.figures, sentence=w.sentence)
+            for w in find_walls(figures)
+        ),
+        knobs=tuple(_knob(knob, study) for knob in study.goal.space.knobs),
+        outcomes=_outcomes(study),
+        budget=_budget(study, now, allowed_costs),
+        steering=steering,
+    )
+
+
+def incumbent_figures(study: Study) -> dict[str, float | None]:
+    """Every figure of the incumbent's newest run, by evidence id. None is NOT_OBSERVED."""
+    figures: dict[str, float | None] = {}
+    latest = study.latest_evidence()
+    if latest is not None:
+        trial, evidence = latest
+        figures |= evidence.figures()
+        figures["client.concurrency_limit"] = float(trial.started.load.concurrency)
+        figures["client.rate_limit"] = trial.started.load.rate
+        record = trial.record
+        if record is not None and record.measurement is not None:
+            figures |= _client_figures(study, record.measurement)
+    promised = study.goal.scenario.cache.per_request_min
+    if promised is not None:
+        figures["scenario.cache_promised"] = promised
+    return dict(sorted(figures.items()))
+
+
+def _client_figures(study: Study, measurement: Measurement) -> dict[str, float | None]:
+    window = measurement.window(study.goal.objective.window) or measurement.window(WindowKind.WHOLE)
+    if window is None:
+        return {}
+    figures: dict[str, float | None] = {
+        f"client.{metric.field}": metric.read(window) for metric in METRICS.values() if metric.field is not None
+    }
+    figures["client.accept_length"] = measurement.accept_length
+    figures["objective.value"] = METRICS[study.goal.objective.metric].read(window)
+    for constraint in study.goal.constraints:
+        value = METRICS[constraint.metric].of(measurement, window.kind)
+        if value is not None and constraint.bound.limit:
+            figures[f"slo.{constraint.metric}.share_of_limit"] = value / constraint.bound.limit
+    return figures
+
+
+def _objective(study: Study) -> ObjectivePart:
+    goal = study.goal
+    scenario, load = goal.scenario, goal.scenario.load
+    rate = "unlimited" if load.rate is None else f"{load.rate:g}"
+    return ObjectivePart(
+        metric=goal.objective.metric,
+        window=goal.objective.window,
+        direction=goal.objective.direction,
+        target=None if goal.objective.target is None else str(goal.objective.target),
+        constraints=tuple(map(str, goal.constraints)),
+        scenario=(
+            f"{scenario.model}, {scenario.deployment}, {scenario.input.encoded_tokens} in / "
+            f"{scenario.output_tokens} out, {scenario.cache.state} cache, "
+            f"N{load.requests} C{load.concurrency} r{rate}"
+        ),
+        min_effect=goal.min_effect,
+        confidence=goal.confidence,
+    )
+
+
+def _noise(study: Study) -> NoisePart:
+    goal = study.goal
+    noise = noise_of(study, goal.objective.metric, goal.screening.window)
+    spread = noise.relative_sd * (1 + 1 / goal.noise.repeats) ** 0.5
+    return NoisePart(
+        relative_sd=noise.relative_sd,
+        repeats=noise.repeats,
+        smallest_visible_gain=student_t(noise.df, (1 + goal.confidence) / 2) * spread,
+    )
+
+
+def _knob(knob: Knob, study: Study) -> KnobPart:
+    here = study.incumbent.fingerprint()
+    tried = tuple(
+        card.draft.change.to_value
+        for card in study.cards.values()
+        if card.parent_fingerprint == here and card.draft.change.path == knob.path
+    )
+    effects = effects_of(knob.name)
+    return KnobPart(
+        path=str(knob.path),
+        role=knob.role,
+        kind=knob.kind,
+        name=knob.name,
+        current=study.incumbent.get(knob.path),
+        values=_with_current(knob, study),
+        cost=knob.cost,
+        alters_numerics=knob.alters_numerics,
+        relieves=tuple(dict.fromkeys(effect.wall for effect in effects)),
+        mechanism=effects[0].mechanism if effects else "",
+        tried=tried,
+    )
+
+
+def _with_current(knob: Knob, study: Study) -> tuple[Value, ...]:
+    current, values = study.incumbent.get(knob.path), knob.candidates()
+    return values if current in values or current is None else (*values, current)
+
+
+def _outcomes(study: Study) -> tuple[OutcomePart, ...]:
+    here = study.incumbent.fingerprint()
+    parts = []
+    for digest, closed in study.closed.items():
+        card, comparison = study.cards[digest], closed.classification.comparison
+        in_scope = card.parent_fingerprint == here
+        parts.append(
+            OutcomePart(
+                card=card.name,
+                change=str(card.draft.change),
+                path=str(card.draft.change.path),
+                to_value=card.draft.change.to_value,
+                route=closed.classification.route,
+                reason=closed.classification.reason,
+                gain=None if comparison is None else round(comparison.gain, 5),
+                source=card.draft.source,
+                in_scope=in_scope,
+                suspect=not in_scope and not closed.kept,
+            )
+        )
+    return tuple(parts)
+
+
+def _budget(study: Study, now: datetime, allowed_costs: tuple[str, ...]) -> BudgetPart:
+    budget = study.goal.budget
+    used = (now - study.opened.at).total_seconds() / 3600
+    return BudgetPart(
+        trials_left=max(budget.trials - len(study.trials), 0),
+        hours_left=round(max(budget.hours - used, 0.0), 3),
+        tokens_left=max(budget.llm_tokens - study.tokens_used(), 0) if budget.llm_tokens else None,
+        allowed_costs=allowed_costs,
+    )

@@ -1,0 +1,138 @@
+"""What is known about the knobs of SGLang: which wall each relieves, in which direction, and by what mechanism.
+
+Field knowledge, not answers: an entry says what a knob does, the evidence of the study says whether that matters here.
+A knob that is not in the table may still be proposed by the optimizer or the LLM.
+Sources: sglang.md §4–§6 of the project's reference, and the options' own documentation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from experiments.card import Wall
+
+
+class Toward(StrEnum):
+    """The direction that relieves the wall."""
+
+    MORE = "more"
+    LESS = "less"
+    EITHER = "either"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnobEffect:
+    """One mechanism of one knob. `signs` are the figures whose size says that the mechanism has something to gain."""
+
+    name: str  # bare knob name
+    wall: Wall
+    toward: Toward
+    mechanism: str
+    signs: tuple[str, ...] = ()
+    least_sign: float = 0.0  # the first sign has to be at least this; below it the mechanism gains nothing
+    gain: tuple[float, float] = (-0.02, 0.05)  # usual relative effect on throughput when the signs are there
+
+
+EFFECTS: tuple[KnobEffect, ...] = (
+    KnobEffect(
+        name="prefill-max-requests",
+        wall=Wall.PREFILL_SUPPLY,
+        toward=Toward.MORE,
+        mechanism="Batches that hold only the short tail of one prompt pay the fixed cost of a forward for a few "
+        "tokens. Admitting another request into the same batch lets the tail share that cost.",
+        signs=("prefill.lone_tail_share",),
+        least_sign=0.05,
+        gain=(0.0, 0.45),
+    ),
+    KnobEffect(
+        name="chunked-prefill-size",
+        wall=Wall.PREFILL_SUPPLY,
+        toward=Toward.MORE,
+        mechanism="A larger chunk spreads the fixed cost of a prefill forward over more tokens, at the price of "
+        "activation memory on the prefill side.",
+        signs=("prefill.chunk_fill", "prefill.batches"),
+        gain=(-0.05, 0.30),
+    ),
+    KnobEffect(
+        name="max-prefill-tokens",
+        wall=Wall.PREFILL_SUPPLY,
+        toward=Toward.MORE,
+        mechanism="The input cap of a batch can keep a second request out of it before the chunk is full.",
+        signs=("prefill.lone_tail_share",),
+        least_sign=0.05,
+        gain=(-0.01, 0.30),
+    ),
+    KnobEffect(
+        name="mem-fraction-static",
+        wall=Wall.MEMORY,
+        toward=Toward.MORE,
+        mechanism="More of the device holds KV pages, so fewer requests wait for space.",
+        signs=("decode.token_usage_max",),
+        least_sign=0.85,
+        gain=(-0.02, 0.10),
+    ),
+    KnobEffect(
+        name="max-running-requests",
+        wall=Wall.DECODE_BATCH,
+        toward=Toward.MORE,
+        mechanism="Finished prefills wait for a decode slot; a higher cap runs them, and each step takes longer.",
+        signs=("decode.prealloc.share_positive",),
+        least_sign=0.2,
+        gain=(-0.02, 0.15),
+    ),
+    KnobEffect(
+        name="num-reserved-decode-tokens",
+        wall=Wall.MEMORY,
+        toward=Toward.LESS,
+        mechanism="Reserving less per request admits more of them at once, at the risk of retractions.",
+        signs=("decode.token_usage_max",),
+        least_sign=0.85,
+        gain=(-0.03, 0.08),
+    ),
+    KnobEffect(
+        name="concurrency",
+        wall=Wall.CLIENT_SUPPLY,
+        toward=Toward.MORE,
+        mechanism="Nothing queues inside the service, so more requests in flight raise its batches.",
+        signs=("client.concurrency_mean",),
+        gain=(0.0, 0.25),
+    ),
+    KnobEffect(
+        name="rate",
+        wall=Wall.CLIENT_SUPPLY,
+        toward=Toward.MORE,
+        mechanism="Requests arrive more slowly than the service could take them.",
+        signs=("client.request_per_s",),
+        gain=(0.0, 0.20),
+    ),
+    KnobEffect(
+        name="concurrency",
+        wall=Wall.SLO,
+        toward=Toward.LESS,
+        mechanism="Fewer requests in flight make smaller decode batches and shorter queues, so every latency falls.",
+        signs=("client.tpot_mean_ms",),
+        gain=(-0.10, 0.0),
+    ),
+    KnobEffect(
+        name="speculative-num-steps",
+        wall=Wall.DECODE_BATCH,
+        toward=Toward.EITHER,
+        mechanism="Longer drafts raise the tokens accepted per verify step while the output is easy to predict.",
+        signs=("decode.accept_length",),
+        gain=(-0.05, 0.15),
+    ),
+    KnobEffect(
+        name="init-expert-location",
+        wall=Wall.IMBALANCE,
+        toward=Toward.EITHER,
+        mechanism="A placement fitted to the recorded expert load evens out the ranks that all others wait for.",
+        signs=("prefill.rank_imbalance",),
+        least_sign=0.05,
+        gain=(-0.02, 0.12),
+    ),
+)
+
+
+def effects_of(name: str) -> tuple[KnobEffect, ...]:
+    return tuple(effect for effect in EFFECTS if effect.name == name)

@@ -1,0 +1,197 @@
+"""The servers of a trial: find what runs, keep what is wanted and healthy, replace the rest, start what is missing.
+
+A server that runs under the wanted key is kept, whoever started it in this study, so that one failed side never costs
+the healthy one and a change of C or r restarts nothing. Everything else of ours on the pool is ended and confirmed
+before its successor starts. What is not ours is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from executor.engines.sglang_launch import (
+    RouterDialect,
+    RouterPlacement,
+    ServerPlacement,
+    Worker,
+    compile_router_launch,
+    compile_server_launch,
+)
+from executor.pool import Host
+from executor.remote_host import JobSpec, JobState, RemoteHost
+from executor.trial_context import TrialContext
+from executor.trial_plan import role_of_server_job, server_job_prefix, service_key
+from experiments.errors import PortTaken
+from experiments.serving_config import Role, digest
+
+SERVER_TTL_S = 24 * 3600.0  # the host's own end of a server that nobody asks about any more
+CANCEL_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """One server that must run: which job, where, with what."""
+
+    role: Role
+    host: str
+    job_id: str
+    port: int
+    reused: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceIntent:
+    """Decided before anything is touched and kept in the journal, so that a resumed launch means the same jobs."""
+
+    servers: tuple[Placed, ...]
+    obsolete: tuple[tuple[str, str], ...]  # (host, job id) of ours that have to go first
+
+    @property
+    def is_hot(self) -> bool:
+        return all(server.reused for server in self.servers)
+
+
+def plan_service(context: TrialContext) -> ServiceIntent:
+    """Look at the hosts and decide. Asks only; changes nothing."""
+    jobs = {name: host.jobs() for name, host in context.hosts.items()}
+    servers = [_place(context, role, jobs) for role in context.plan.roles]
+    if context.plan.has_router:
+        servers.append(_place_router(context, servers, jobs))
+    wanted = {server.job_id for server in servers}
+    obsolete = tuple(
+        (name, job.job_id)
+        for name, found in jobs.items()
+        for job in found
+        if job.is_live and role_of_server_job(job.job_id) is not None and job.job_id not in wanted
+    )
+    return ServiceIntent(servers=tuple(servers), obsolete=obsolete)
+
+
+def _place(context: TrialContext, role: Role, jobs: Mapping[str, tuple[JobState, ...]]) -> Placed:
+    name, _ = context.host_of(role)
+    prefix = server_job_prefix(context.plan, role, service_key(context.plan, context.pool, role))
+    return _choose(role, name, context.pool.hosts[name].port, prefix, jobs[name])
+
+
+def _place_router(context: TrialContext, servers: list[Placed], jobs: Mapping[str, tuple[JobState, ...]]) -> Placed:
+    """The router belongs to these very servers: it keeps circuit breakers and addresses of the ones that it met."""
+    name = context.pool.router.on
+    settings = context.plan.config.fingerprint(Role.ROUTER)
+    key = digest([settings, *(server.job_id for server in servers)])[:12]
+    prefix = server_job_prefix(context.plan, Role.ROUTER, key)
+    return _choose(Role.ROUTER, name, context.pool.router.port, prefix, jobs[name])
+
+
+def _choose(role: Role, host: str, port: int, prefix: str, jobs: tuple[JobState, ...]) -> Placed:
+    ours = [job for job in jobs if job.job_id.startswith(prefix)]
+    live = next((job for job in ours if job.is_live), None)
+    job_id = live.job_id if live is not None else f"{prefix}{len(ours) + 1}"
+    return Placed(role=role, host=host, job_id=job_id, port=port, reused=live is not None)
+
+
+def end_obsolete(context: TrialContext, intent: ServiceIntent) -> list[str]:
+    """End our superseded servers, router first. Returns those that would not die."""
+    routers_first = sorted(intent.obsolete, key=lambda item: role_of_server_job(item[1]) != Role.ROUTER)
+    survivors = []
+    for name, job_id in routers_first:
+        context.say(f"ending {role_of_server_job(job_id)}")
+        state = context.hosts[name].cancel(job_id, context.lease_on(name), patience_s=CANCEL_PATIENCE_S)
+        if state.is_live:
+            survivors.append(f"{job_id} on {name}")
+    return survivors
+
+
+def start_missing(context: TrialContext, intent: ServiceIntent) -> Iterator[tuple[Placed, JobState]]:
+    """Launch every server that does not run yet. Asking again for a claimed id starts nothing."""
+    for server in intent.servers:
+        if server.reused:
+            continue
+        _refuse_stranger(context.hosts[server.host], server)
+        context.say(f"starting {server.role}")
+        spec = compile_job(context, server, intent)
+        yield server, context.hosts[server.host].launch(spec, context.lease_on(server.host))
+
+
+def _refuse_stranger(host: RemoteHost, server: Placed) -> None:
+    for listener in host.listeners([server.port]):
+        if listener.job_id != server.job_id:
+            owner = f"our job {listener.job_id}" if listener.job_id else f"pid {listener.pid} ({listener.command})"
+            raise PortTaken(
+                host.address.name,
+                f"port {server.port} for {server.role} is taken by {owner}; it is left alone. "
+                "End it yourself or give the pool another port",
+            )
+
+
+def compile_job(context: TrialContext, server: Placed, intent: ServiceIntent) -> JobSpec:
+    """The whole command of one server or router, as data."""
+    pool, plan = context.pool, context.plan
+    host = pool.hosts[server.host]
+    if server.role is Role.ROUTER:
+        launch = compile_router_launch(plan.config, _router_placement(context, intent))
+        program = pool.programs.router
+    else:
+        placement = ServerPlacement(
+            host=host.address, port=host.port, bootstrap_port=host.bootstrap_port, store_url=_store_url(context)
+        )
+        launch = compile_server_launch(plan.config, server.role, placement)
+        program = (*pool.programs.server, "--model-path", pool.client.model_path)
+    return JobSpec(
+        job_id=server.job_id,
+        argv=(*program, *launch.arguments),
+        env={**host.env, **launch.env},
+        cwd=pool.workdir_of(server.host),
+        ttl_s=SERVER_TTL_S,
+    )
+
+
+def _store_url(context: TrialContext) -> str | None:
+    """The handshake store of the Ascend transfer sits with the first prefill server."""
+    prefill = context.pool.hosts_of(Role.PREFILL)
+    first = next(iter(prefill.values()), None)
+    return f"tcp://{first.address}:{first.bootstrap_port + 1}" if first is not None else None
+
+
+def _router_placement(context: TrialContext, intent: ServiceIntent) -> RouterPlacement:
+    router = context.pool.hosts[context.pool.router.on]
+    smg = context.pool.router.kind == "smg"
+    return RouterPlacement(
+        host=router.address,
+        port=context.pool.router.port,
+        prefill=_workers(context, intent, Role.PREFILL),
+        decode=_workers(context, intent, Role.DECODE),
+        dialect=RouterDialect.SMG if smg else RouterDialect.SGLANG_ROUTER,
+    )
+
+
+def _workers(context: TrialContext, intent: ServiceIntent, role: Role) -> tuple[Worker, ...]:
+    return tuple(_worker(context.pool.hosts[s.host], role) for s in intent.servers if s.role is role)
+
+
+def _worker(host: Host, role: Role) -> Worker:
+    port = host.bootstrap_port if role is Role.PREFILL else None
+    return Worker(host=host.address, port=host.port, bootstrap_port=port)
+
+
+def front_door(context: TrialContext) -> tuple[str, str, int]:
+    """Where the load goes: (host name, address, port) of the router, or of the one mixed server."""
+    if context.plan.has_router:
+        name = context.pool.router.on
+        return name, context.pool.hosts[name].address, context.pool.router.port
+    name, _ = context.host_of(Role.MIXED)
+    return name, context.pool.hosts[name].address, context.pool.hosts[name].port
+
+
+def tear_down(hosts: Mapping[str, RemoteHost], owner: str, ttl_s: float) -> list[str]:
+    """End every server of this owner on the pool, routers first, and say what would not die."""
+    survivors = []
+    for name in sorted(hosts):
+        host = hosts[name]
+        lease = host.acquire(owner, ttl_s)
+        ours = [j for j in host.jobs() if j.is_live and j.job_id.startswith(f"{owner}.")]
+        for job in sorted(ours, key=lambda j: role_of_server_job(j.job_id) != Role.ROUTER):
+            if host.cancel(job.job_id, lease, patience_s=CANCEL_PATIENCE_S).is_live:
+                survivors.append(f"{job.job_id} on {name}")
+        host.release(lease)
+    return survivors

@@ -1,0 +1,58 @@
+"""check, reserve, prepare: everything that can be refused before a server starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from executor.dataset import ensure_dataset
+from executor.engines.release import parse_release
+from executor.engines.size_rules import check_sizes
+from executor.engines.violation import Severity
+from executor.remote_host import Lease
+from executor.stage_result import Done, Faulted, StageResult
+from executor.trial_context import LEASE_TTL_S, TrialContext
+from executor.trial_plan import trial_directory
+from experiments.errors import LeaseRefused
+from experiments.trial import Reason
+
+MIN_FREE_BYTES = 2 << 30
+
+
+def check(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
+    """The configuration against the engine's size rules, and every host against what it must have."""
+    version = context.pool.engine.version
+    found = check_sizes(context.plan.config, parse_release(version) if version else None)
+    invalid = [v for v in found if v.severity is Severity.INVALID]
+    if invalid:
+        detail = "; ".join(f"{v.role} {v.rule}: {v.message}" for v in invalid)
+        return Faulted(reason=Reason.CONTRACT_MISMATCH, detail=detail, configuration_caused=True)
+    facts = {}
+    for name, host in context.hosts.items():
+        seen = host.facts()
+        if seen.disk_free_bytes < MIN_FREE_BYTES:
+            free = seen.disk_free_bytes >> 20
+            return Faulted(reason=Reason.ENVIRONMENT, detail=f"host {name}: only {free} MiB are free in the workdir")
+        facts[name] = {"boot_id": seen.boot_id, "root_id": seen.root_id, "python": seen.python_version}
+    return Done(payload={"hosts": facts})
+
+
+def reserve(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
+    """Leases on all hosts in name order, all or none."""
+    taken: dict[str, Lease] = {}
+    for name in sorted(context.hosts):
+        try:
+            taken[name] = context.hosts[name].acquire(context.plan.study_id, LEASE_TTL_S)
+        except LeaseRefused as error:
+            for other, lease in taken.items():
+                context.hosts[other].release(lease)
+            return Faulted(reason=Reason.ENVIRONMENT, detail=str(error), repairable=True)
+    context.leases = taken
+    return Done(payload={"epochs": {name: lease.epoch for name, lease in taken.items()}})
+
+
+def prepare(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
+    """The trial's folders, and the scenario's frozen dataset on the host that sends the load."""
+    for name, host in context.hosts.items():
+        host.make_directory(trial_directory(context.plan, context.pool.workdir_of(name)))
+    return ensure_dataset(context)

@@ -1,0 +1,257 @@
+"""collect, analyse, release: from raw files on the host to a measurement, without ever sending anything again."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from executor.bench.reading import read_measurement
+from executor.engines.evidence import Observed, fold_evidence
+from executor.engines.server_log import EffectiveSizes, LogRecord, PrefillBatch, ServerArguments, parse_server_log
+from executor.job_wait import wait_for_job
+from executor.remote_host import HostRefused, JobSpec, JobStatus, RemoteHost
+from executor.service import Placed
+from executor.stage_result import Done, Faulted, StageResult
+from executor.stages.serving import service_of
+from executor.trial_context import TrialContext
+from executor.trial_plan import measure_job
+from experiments.evidence import ServingEvidence
+from experiments.measurement import Measurement
+from experiments.serving_config import Role
+from experiments.trial import Reason, Sent, Stage
+from experiments.validity import CacheRule, ServerEvidence, Workload
+from experiments.windows import NativeRule, WindowFloor
+
+RAW_CAP_BYTES = 2 << 30
+LOG_CAP_BYTES = 64 << 20
+STARTUP_CAP_BYTES = 1 << 20
+MAX_DEPTH = 8
+HTTP_TIMEOUT_S = 10.0
+
+
+def collect(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
+    """Bring the raw files home with their hashes. A second attempt first repairs the client's own summary."""
+    measured = context.payloads[Stage.MEASURE]
+    name, host = context.host_of(Role.CLIENT)
+    if context.attempt > 1:
+        failed = _summarise_again(context, name, host, str(measured["cwd"]))
+        if failed is not None:
+            return failed
+    found = _matching(host, str(measured["cwd"]), tuple(measured["raw_files"]))
+    missing = [p for p in measured["raw_files"] if _is_needed(p) and not any(_fits(f, p) for f in found)]
+    if missing and measured["exit_code"] != 0 and any("_details" in f for f in found):
+        detail = f"the client's summary failed (exit {measured['exit_code']}), its per-request data is there"
+        return Faulted(reason=Reason.POST_PROCESSING, detail=detail, sent=Sent.FINISHED, repairable=True)
+    if not any("_details" in f or f.endswith(".jsonl") for f in found):
+        return _no_data(context, measured)
+    artifacts = [_keep(context, host, str(measured["cwd"]), path) for path in found]
+    artifacts.append(_keep_bytes(context, "client.log", _whole_log(host, measure_job(context.plan), 0)))
+    artifacts += _server_files(context)
+    return Done(payload={"artifacts": artifacts, "repaired": context.attempt > 1}, note=f"{len(artifacts)} files")
+
+
+def _is_needed(pattern: str) -> bool:
+    return pattern.endswith((".csv", "*/*.json")) or "_details" in pattern
+
+
+def _no_data(context: TrialContext, measured: Mapping[str, Any]) -> Faulted:
+    """The client left no per-request data. Its servers' logs say whether anything arrived."""
+    _server_files(context)
+    role = Role.MIXED if Role.MIXED in context.plan.roles else Role.PREFILL
+    arrived = any(isinstance(record, PrefillBatch) for record in _records(context, role))
+    sent = Sent.FINISHED if arrived else Sent.NOT_SENT
+    detail = f"the client ended with {measured['exit_code']} and left no per-request data"
+    return Faulted(reason=Reason.CLIENT, detail=detail, sent=sent)
+
+
+def _summarise_again(context: TrialContext, name: str, host: RemoteHost, folder: str) -> Faulted | None:
+    """Run the client's summary over the data that is there. Sends no request: the mode reads files only."""
+    runs = [entry.name for entry in host.list_directory(f"{folder}/out") if entry.kind == "directory"]
+    if not runs:
+        return Faulted(reason=Reason.POST_PROCESSING, detail="no output folder to summarise", sent=Sent.FINISHED)
+    job_id = f"{context.plan.trial_id}.summarise.{context.attempt}"
+    argv = (
+        *context.pool.programs.aisbench,
+        *("--models", "tuneloop_load", "--datasets", "tuneloop_load", "--summarizer", "default_perf"),
+        *("--mode", "perf_viz", "--reuse", max(runs)),
+        *("--config-dir", f"{folder}/cfg", "--work-dir", f"{folder}/out"),
+    )
+    spec = JobSpec(job_id=job_id, argv=argv, env=context.pool.hosts[name].env, cwd=folder, ttl_s=context.timeout_s)
+    if host.poll(job_id).status is JobStatus.ABSENT:
+        host.launch(spec, context.lease_on(name))
+    end = wait_for_job(context, host, job_id, context.timeout_s)
+    if end.state is None or end.state.exit_code != 0:
+        code = None if end.state is None else end.state.exit_code
+        detail = f"the summary failed again (exit {code}); the raw data is kept on the host"
+        return Faulted(reason=Reason.POST_PROCESSING, detail=detail, sent=Sent.FINISHED)
+    return None
+
+
+def _matching(host: RemoteHost, folder: str, patterns: tuple[str, ...]) -> list[str]:
+    """Paths below `folder` that fit a pattern, in name order. Links and odd files are left alone."""
+    found: list[str] = []
+
+    def walk(path: str, depth: int) -> None:
+        for entry in sorted(host.list_directory(path), key=lambda e: e.name):
+            inside = f"{path}/{entry.name}"
+            if entry.kind == "directory" and depth < MAX_DEPTH:
+                walk(inside, depth + 1)
+            elif entry.kind == "file":
+                relative = inside.removeprefix(f"{folder}/")
+                if any(_fits(relative, pattern) for pattern in patterns):
+                    found.append(relative)
+
+    walk(folder, 0)
+    return found
+
+
+def _fits(path: str, pattern: str) -> bool:
+    parts, wanted = path.split("/"), pattern.split("/")
+    return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
+
+
+def _keep(context: TrialContext, host: RemoteHost, folder: str, path: str) -> dict[str, Any]:
+    """Fetch one raw file and hold it against the host's own hash."""
+    data = host.fetch(f"{folder}/{path}", RAW_CAP_BYTES)
+    kept = _keep_bytes(context, f"raw/{path}", data)
+    on_host = host.file_digest(f"{folder}/{path}")
+    if on_host is None or on_host.sha256 != kept["sha256"]:
+        raise HostRefused(host.address.name, "changed", f"{path} changed while it was collected")
+    return kept
+
+
+def _keep_bytes(context: TrialContext, name: str, data: bytes) -> dict[str, Any]:
+    path = (context.artifacts / name).resolve()
+    if not path.is_relative_to(context.artifacts.resolve()):
+        raise ValueError(f"artifact {name!r} points outside its folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return {"name": name, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+
+
+def _server_files(context: TrialContext) -> list[dict[str, Any]]:
+    """The part of each server's log that belongs to the load, and what each server reports after it."""
+    kept = []
+    offsets = context.payloads[Stage.MEASURE]["log_offsets"]
+    for server in service_of(context.payloads[Stage.LAUNCH]).servers:
+        host = context.hosts[server.host]
+        log = _whole_log(host, server.job_id, int(offsets[str(server.role)]))
+        kept.append(_keep_bytes(context, f"{server.role}.log", log))
+        startup = host.read_log(server.job_id, 0, STARTUP_CAP_BYTES).data
+        kept.append(_keep_bytes(context, f"{server.role}.startup.log", startup))
+        if server.role is not Role.ROUTER:
+            kept.append(_keep_bytes(context, f"{server.role}.server_info.json", _server_info(host, server)))
+    return kept
+
+
+def _server_info(host: RemoteHost, server: Placed) -> bytes:
+    try:
+        with host.http(server.port, HTTP_TIMEOUT_S) as http:
+            return http.get("/server_info").content
+    except httpx.HTTPError:
+        return b"{}"  # evidence only: what it would have said is then not observed
+
+
+def _whole_log(host: RemoteHost, job_id: str, offset: int) -> bytes:
+    data = bytearray()
+    while len(data) < LOG_CAP_BYTES:
+        chunk = host.read_log(job_id, offset + len(data), 4 << 20)
+        if not chunk.data:
+            break
+        data += chunk.data
+    return bytes(data)
+
+
+def analyse(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
+    """Recompute everything from the collected files. Pure but for reading them; contacts no host."""
+    evidence = _evidence(context)
+    result = read_measurement(
+        context.artifacts / "raw",
+        context.plan.scenario.load.client,
+        _workload(context),
+        context.pool.cards.total,
+        rule=NativeRule(context.plan.native_rule),
+        floor=WindowFloor(requests=context.plan.floor.requests, seconds=context.plan.floor.seconds),
+        simulated=context.pool.simulated,
+        experiment_id=context.plan.trial_id,
+        evidence=_server_evidence(context, evidence),
+    )
+    if not isinstance(result, Measurement):
+        detail = f"{result.field}: {result.detail}"
+        return Faulted(reason=result.reason, detail=detail, sent=Sent.FINISHED)
+    return Done(payload={"measurement": result.model_dump(mode="json"), "evidence": evidence.model_dump(mode="json")})
+
+
+def _workload(context: TrialContext) -> Workload:
+    plan = context.plan
+    warm = plan.scenario.cache.state == "warm"
+    return Workload(
+        requests=plan.load.requests,
+        concurrency=plan.load.concurrency,
+        output_tokens=plan.scenario.output_tokens,
+        input_tokens=plan.scenario.input.encoded_tokens,
+        rate_per_s=plan.load.rate,
+        cache=CacheRule.WARM if warm else CacheRule.ZERO,
+        min_cached_share=plan.scenario.cache.per_request_min or 0.0,
+        allowed_failures=plan.allowed_failures,
+    )
+
+
+def _evidence(context: TrialContext) -> ServingEvidence:
+    if Role.MIXED in context.plan.roles:
+        both = Observed(records=_records(context, Role.MIXED))
+        return fold_evidence(both, both, simulated=context.pool.simulated)
+    return fold_evidence(
+        Observed(records=_records(context, Role.PREFILL)),
+        Observed(records=_records(context, Role.DECODE)),
+        simulated=context.pool.simulated,
+    )
+
+
+def _records(context: TrialContext, role: Role) -> list[LogRecord]:
+    """The log of the load, and from the start of the server the sizes that it really runs with."""
+    startup = _parsed(context.artifacts / f"{role}.startup.log")
+    sizes = [r for r in startup if isinstance(r, EffectiveSizes | ServerArguments)]
+    return [*sizes, *_parsed(context.artifacts / f"{role}.log")]
+
+
+def _parsed(path: Path) -> list[LogRecord]:
+    return list(parse_server_log(path.read_text(errors="replace").splitlines())) if path.exists() else []
+
+
+def _server_evidence(context: TrialContext, evidence: ServingEvidence) -> ServerEvidence:
+    """What the servers say about the cache and the accept length, where the client is silent."""
+    role = Role.MIXED if Role.MIXED in context.plan.roles else Role.PREFILL
+    batches = [r for r in _records(context, role) if isinstance(r, PrefillBatch)]
+    checks = context.payloads[Stage.CACHE].get("checks", [])
+    return ServerEvidence(
+        cached_tokens=sum(b.cached_tokens for b in batches) if batches else None,
+        check_requests=tuple((int(cached), int(total)) for cached, total in checks),
+        accept_length=_reported_accept_length(context.artifacts) or evidence.decode.accept_length.value,
+    )
+
+
+def _reported_accept_length(artifacts: Path) -> float | None:
+    """Mean over the ranks of the server's own average since the flush before the load."""
+    for role in (Role.DECODE, Role.MIXED):
+        path = artifacts / f"{role}.server_info.json"
+        if not path.exists():
+            continue
+        states = json.loads(path.read_text()).get("internal_states") or []
+        found = [s["avg_spec_accept_length"] for s in states if s.get("avg_spec_accept_length")]
+        return sum(found) / len(found) if found else None
+    return None
+
+
+def release(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
+    """Give the leases back. The servers stay up: the next trial may want the very same ones."""
+    for name, lease in sorted(context.leases.items()):
+        context.hosts[name].release(lease)
+    context.leases = {}
+    return Done(note="servers kept for the next trial")

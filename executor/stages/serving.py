@@ -1,0 +1,158 @@
+"""launch, ready, canary: from nothing, or from what runs already, to a service that provably is this card's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from executor.engines.attestation import Attestation, attest
+from executor.engines.failure import Cause, IncidentFile, classify_failure
+from executor.engines.failure_kinds import Source
+from executor.remote_host import RemoteHost
+from executor.service import Placed, ServiceIntent, end_obsolete, front_door, plan_service, start_missing
+from executor.stage_result import Done, Faulted, StageResult
+from executor.trial_context import TrialContext
+from experiments.errors import HostUnreachable, PortTaken
+from experiments.serving_config import Role
+from experiments.trial import Reason
+
+HTTP_TIMEOUT_S = 10.0
+POLL_S = 0.2
+LOG_CAP_BYTES = 4 << 20
+CANARY_TOKENS = 8
+
+
+def launch_intent(context: TrialContext) -> dict[str, Any]:
+    """Which servers are to run under which job ids, and which of ours have to go."""
+    intent = plan_service(context)
+    return {
+        "servers": [
+            {"role": s.role, "host": s.host, "job_id": s.job_id, "port": s.port, "reused": s.reused}
+            for s in intent.servers
+        ],
+        "obsolete": [list(item) for item in intent.obsolete],
+    }
+
+
+def service_of(payload: Mapping[str, Any]) -> ServiceIntent:
+    """The launch intent as it was written to the journal."""
+    return ServiceIntent(
+        servers=tuple(Placed(**{**s, "role": Role(s["role"])}) for s in payload["servers"]),
+        obsolete=tuple((host, job) for host, job in payload["obsolete"]),
+    )
+
+
+def launch(context: TrialContext, intent: Mapping[str, Any]) -> StageResult:
+    """End what is superseded, start what is missing. Each start is claimed on its host under the intended id."""
+    service = service_of(intent)
+    survivors = end_obsolete(context, service)
+    if survivors:
+        detail = f"still alive after a kill: {', '.join(survivors)}; nothing is started beside it"
+        return Faulted(reason=Reason.ENVIRONMENT, detail=detail)
+    try:
+        started = [str(server.role) for server, _ in start_missing(context, service)]
+    except PortTaken as error:
+        return Faulted(reason=Reason.ENVIRONMENT, detail=str(error))
+    kept = [str(s.role) for s in service.servers if s.reused]
+    note = f"kept {', '.join(kept)}" if kept else ""
+    return Done(payload={**intent, "hot": not started}, note=note or "started " + ", ".join(started))
+
+
+def ready(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
+    """Every server answers, listens from within our own job, and reports the configuration of the card."""
+    service = service_of(context.payloads[context.stage.LAUNCH])
+    adjusted: list[str] = []
+    version: str | None = None
+    for server in service.servers:
+        failed = _wait_healthy(context, server) or _check_listener(context, server)
+        if failed is not None:
+            return failed
+        if server.role is Role.ROUTER:
+            continue
+        attestation = _attest(context, server)
+        if not attestation.matches:
+            detail = f"{server.role}: " + "; ".join(map(str, attestation.mismatches))
+            return Faulted(reason=Reason.CONTRACT_MISMATCH, detail=detail)
+        adjusted += [f"{server.role} {a.name}: {a.wanted} → {a.reported} ({a.rule})" for a in attestation.adjusted]
+        version = attestation.version or version
+    return Done(payload={"adjusted": adjusted, "version": version})
+
+
+def _wait_healthy(context: TrialContext, server: Placed) -> Faulted | None:
+    """Poll `/health` until it says 200, the job ends, or the time is up."""
+    host = context.hosts[server.host]
+    deadline = context.clock.monotonic() + context.timeout_s
+    started = context.clock.monotonic()
+    with host.http(server.port, HTTP_TIMEOUT_S) as http:
+        while True:
+            if _answers(http):
+                return None
+            state = host.poll(server.job_id)
+            if not state.is_live:
+                return _failed_start(host, server, f"{server.role} ended with {state.exit_code} before it was ready")
+            if context.clock.monotonic() >= deadline:
+                return _failed_start(host, server, f"{server.role} was not ready after {context.timeout_s:.0f} s")
+            context.keep_leases()
+            context.say(f"waiting for {server.role}, {context.clock.monotonic() - started:.0f} s")
+            context.clock.sleep(POLL_S)
+
+
+def _answers(http: httpx.Client) -> bool:
+    try:
+        return http.get("/health").status_code == httpx.codes.OK
+    except (httpx.HTTPError, HostUnreachable):
+        return False
+
+
+def _failed_start(host: RemoteHost, server: Placed, what: str) -> Faulted:
+    cause = read_cause(host, server)
+    return Faulted(
+        reason=Reason.LAUNCH,
+        detail=f"{what}: {cause.kind} ({cause.evidence})" if cause.evidence else f"{what}: {cause.kind}",
+        configuration_caused=cause.configuration_caused,
+    )
+
+
+def read_cause(host: RemoteHost, server: Placed) -> Cause:
+    """Why a server failed, from the end of its own log."""
+    state = host.poll(server.job_id)
+    chunk = host.read_log(server.job_id, max(0, state.log_size - LOG_CAP_BYTES), LOG_CAP_BYTES)
+    source = Source.ROUTER if server.role is Role.ROUTER else Source.SERVER
+    lines = chunk.data.decode(errors="replace").splitlines()
+    return classify_failure([IncidentFile(name=f"{server.role}.log", source=source, lines=lines)])
+
+
+def _check_listener(context: TrialContext, server: Placed) -> Faulted | None:
+    """HTTP 200 proves nothing: the process behind the port has to belong to our job."""
+    host = context.hosts[server.host]
+    owners = host.listeners([server.port])
+    if any(listener.job_id == server.job_id for listener in owners):
+        return None
+    seen = ", ".join(listener.job_id or f"pid {listener.pid} ({listener.command})" for listener in owners)
+    detail = f"{server.role}: port {server.port} is answered by {seen or 'nobody we can see'}, not by our job"
+    return Faulted(reason=Reason.ENVIRONMENT, detail=detail)
+
+
+def _attest(context: TrialContext, server: Placed) -> Attestation:
+    with context.hosts[server.host].http(server.port, HTTP_TIMEOUT_S) as http:
+        return attest(http.get("/server_info").json(), context.plan.config, server.role)
+
+
+def canary(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
+    """One short generation through the front door: "ready" does not prove that prefill can reach decode."""
+    name, _address, port = front_door(context)
+    body = {
+        "text": "Say one word.",
+        "sampling_params": {"max_new_tokens": CANARY_TOKENS, "temperature": 0.0, "ignore_eos": True},
+    }
+    try:
+        with context.hosts[name].http(port, context.timeout_s) as http:
+            answer = http.post("/generate", json=body)
+    except httpx.HTTPError as error:
+        return Faulted(reason=Reason.LAUNCH, detail=f"the canary got no answer: {type(error).__name__}")
+    if answer.status_code != httpx.codes.OK:
+        detail = f"the canary got HTTP {answer.status_code} from the front door"
+        return Faulted(reason=Reason.LAUNCH, detail=detail)
+    return Done(note=f"{CANARY_TOKENS} tokens through the front door")

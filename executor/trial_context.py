@@ -1,0 +1,94 @@
+"""What every stage of a trial works with: the plan, the hosts, the leases, the journal's memory, and the gate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from executor.clock import Clock
+from executor.pool import Pool
+from executor.remote_host import Lease, RemoteHost
+from executor.stage_result import Payload
+from executor.trial_plan import TrialPlan
+from experiments.ports import Gate, Journal
+from experiments.serving_config import Role
+from experiments.trial import Stage
+
+LEASE_TTL_S = 180.0
+RENEW_AT = 2 / 3  # of the ttl that is left
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """One line of news about a running trial, for status and console."""
+
+    trial_id: str
+    stage: Stage
+    text: str
+    done: int | None = None  # requests
+    total: int | None = None
+
+
+Report = Callable[[Progress], None]
+
+
+@dataclass(kw_only=True)
+class TrialContext:
+    """Mutable only in its leases and in what finished stages left behind."""
+
+    plan: TrialPlan
+    pool: Pool
+    hosts: Mapping[str, RemoteHost]
+    journal: Journal
+    gate: Gate
+    clock: Clock
+    report: Report
+    artifacts: Path  # of this trial
+    leases: dict[str, Lease] = field(default_factory=dict)
+    payloads: dict[Stage, Payload] = field(default_factory=dict)
+    stage: Stage = Stage.CHECK
+    attempt: int = 1
+
+    def host_of(self, role: Role) -> tuple[str, RemoteHost]:
+        """The first host of a role. Roles over several hosts start on the first and name the others."""
+        name = self.host_name(role)
+        return name, self.hosts[name]
+
+    def host_name(self, role: Role) -> str:
+        match role:
+            case Role.ROUTER:
+                return self.pool.router.on
+            case Role.CLIENT:
+                return self.pool.client.on
+            case _:
+                return next(iter(self.pool.hosts_of(role)))
+
+    def lease_on(self, name: str) -> Lease:
+        """A live lease, renewed if it is about to run out. Raises LeaseRefused if the host says no."""
+        lease = self.leases[name]
+        if lease.remaining_s(self.clock) < lease.ttl_s * (1 - RENEW_AT):
+            lease = self.leases[name] = self.hosts[name].renew(lease)
+        return lease
+
+    def keep_leases(self) -> None:
+        for name in self.leases:
+            self.lease_on(name)
+
+    def say(self, text: str, done: int | None = None, total: int | None = None) -> None:
+        self.report(Progress(trial_id=self.plan.trial_id, stage=self.stage, text=text, done=done, total=total))
+
+    @property
+    def timeout_s(self) -> float:
+        return self.pool.timeouts.of(self.stage)
+
+
+# Last "n/m" of a progress bar or board; both clients print one.
+_COUNT = re.compile(rb"(\d+)\s*/\s*(\d+)")
+
+
+def last_count(log_tail: bytes) -> tuple[int, int] | None:
+    """Requests done and planned, from the tail of a client's log; for people only, no decision rests on it."""
+    found = _COUNT.findall(log_tail)
+    return (int(found[-1][0]), int(found[-1][1])) if found else None

@@ -1,0 +1,85 @@
+"""From the journal of a trial to its record. Pure: the record can be made again from the rows at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from experiments.evidence import ServingEvidence
+from experiments.measurement import Measurement
+from experiments.ports import JournalRow
+from experiments.trial import (
+    Artifact,
+    Reason,
+    Sent,
+    Stage,
+    StageFault,
+    StageTime,
+    TrialRecord,
+)
+
+DONE = "done"
+
+
+def record_of(trial_id: str, rows: Sequence[JournalRow]) -> TrialRecord:
+    """The record of a trial whose last stage ended. Raises ValueError for a trial that is still open."""
+    faults = _faults(rows)
+    last_fault = next((f for f in reversed(faults) if not f.repaired), None)
+    measured = _payload(rows, Stage.ANALYSE)
+    if measured is None and last_fault is None:
+        raise ValueError(f"trial {trial_id} is still open")
+    ready = _payload(rows, Stage.READY) or {}
+    collected = _payload(rows, Stage.COLLECT) or {}
+    return TrialRecord(
+        trial_id=trial_id,
+        measurement=None if measured is None else Measurement.model_validate(measured["measurement"]),
+        evidence=None if measured is None else ServingEvidence.model_validate(measured["evidence"]),
+        failure=None if measured is not None else last_fault,
+        configuration_caused=measured is None and _configuration_caused(rows),
+        sent=Sent.FINISHED if measured is not None or last_fault is None else last_fault.sent,
+        faults=tuple(faults),
+        stages=_stage_times(rows),
+        artifacts=tuple(Artifact.model_validate(a) for a in collected.get("artifacts", [])),
+        adjusted=tuple(ready.get("adjusted", [])),
+        server_version=ready.get("version"),
+    )
+
+
+def _payload(rows: Sequence[JournalRow], stage: Stage) -> dict[str, Any] | None:
+    """What a stage left behind when it was done; None if it never was."""
+    return next((r.payload for r in reversed(rows) if r.stage is stage and r.outcome == DONE), None)
+
+
+def _faults(rows: Sequence[JournalRow]) -> list[StageFault]:
+    return [_fault(row, rows) for row in rows if row.outcome not in (None, DONE)]
+
+
+def _fault(row: JournalRow, rows: Sequence[JournalRow]) -> StageFault:
+    later = [r for r in rows if r.stage is row.stage and r.attempt > row.attempt and r.outcome == DONE]
+    return StageFault(
+        stage=row.stage,
+        attempt=row.attempt,
+        reason=Reason(row.outcome or ""),
+        sent=Sent(str(row.payload["sent"])),
+        detail=str(row.payload["detail"]),
+        repaired=bool(later),
+        repair=f"attempt {later[0].attempt}: {later[0].payload.get('note') or 'done'}" if later else "",
+    )
+
+
+def _configuration_caused(rows: Sequence[JournalRow]) -> bool:
+    return any(bool(r.payload.get("configuration_caused")) for r in rows if r.outcome not in (None, DONE))
+
+
+def _stage_times(rows: Sequence[JournalRow]) -> tuple[StageTime, ...]:
+    return tuple(
+        StageTime(
+            stage=row.stage,
+            attempt=row.attempt,
+            began=row.began,
+            seconds=(row.ended - row.began).total_seconds(),
+            note=str(row.payload.get("note", "")),
+        )
+        for row in rows
+        if row.ended is not None
+    )

@@ -1,0 +1,146 @@
+"""Which wall binds the incumbent, from figures alone. Several may hold; each names the figures that say so.
+
+A queue that is there in most samples is a wall at the place that it waits for. Where neither side queues, the client
+does not supply enough. A wall whose figures were not observed is not claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from experiments.card import Wall
+
+Figures = Mapping[str, float | None]
+
+PERSISTENT = 0.5  # share of samples with a queue from which it counts as standing
+SLIGHT = 0.1  # below this share a queue counts as empty
+FULL = 0.92  # share of KV space, or of the running cap, that counts as full
+UNEVEN = 0.15  # busiest rank over the mean, minus one
+NEAR_LIMIT = 0.95  # share of an SLO limit that counts as reached
+REACHED = 0.9  # share of the configured concurrency or rate that counts as reached
+
+
+@dataclass(frozen=True, kw_only=True)
+class BindingWall:
+    """`strength` is 0 to 1: how far the figures are past the threshold, for ordering only."""
+
+    wall: Wall
+    strength: float
+    figures: tuple[str, ...]
+    sentence: str
+
+
+def find_walls(figures: Figures) -> tuple[BindingWall, ...]:
+    """Every wall that the figures show, strongest first; `unknown` alone if they show none."""
+    found = [wall for rule in _RULES if (wall := rule(figures)) is not None]
+    if not found:
+        sentence = "no queue, limit or imbalance stands out in the figures that were observed"
+        return (BindingWall(wall=Wall.UNKNOWN, strength=0.0, figures=(), sentence=sentence),)
+    return tuple(sorted(found, key=lambda w: -w.strength))
+
+
+def _prefill_supply(f: Figures) -> BindingWall | None:
+    waiting, prealloc = f.get("prefill.waiting.share_positive"), f.get("decode.prealloc.share_positive")
+    if waiting is None or waiting < PERSISTENT or (prealloc is not None and prealloc > SLIGHT):
+        return None
+    seen = ("prefill.waiting.share_positive", "decode.prealloc.share_positive", "prefill.waiting.mean")
+    decode = "no decode figure" if prealloc is None else f"{prealloc:.0%} of the decode samples"
+    return BindingWall(
+        wall=Wall.PREFILL_SUPPLY,
+        strength=waiting,
+        figures=_observed(f, seen),
+        sentence=f"requests wait for prefill in {waiting:.0%} of the samples, for decode in {decode}",
+    )
+
+
+def _decode_batch(f: Figures) -> BindingWall | None:
+    share, prealloc = f.get("decode.running_share_of_cap"), f.get("decode.prealloc.share_positive")
+    if share is None or share < FULL or (prealloc is not None and prealloc < SLIGHT):
+        return None
+    return BindingWall(
+        wall=Wall.DECODE_BATCH,
+        strength=min(share, 1.0),
+        figures=_observed(f, ("decode.running_share_of_cap", "decode.prealloc.share_positive")),
+        sentence=f"decode runs {share:.0%} of the requests it may",
+    )
+
+
+def _memory(f: Figures) -> BindingWall | None:
+    usage, retractions = f.get("decode.token_usage_max"), f.get("decode.retractions")
+    if (usage is None or usage < FULL) and not retractions:
+        return None
+    return BindingWall(
+        wall=Wall.MEMORY,
+        strength=max(usage or 0.0, 1.0 if retractions else 0.0),
+        figures=_observed(f, ("decode.token_usage_max", "decode.retractions")),
+        sentence=f"KV space reaches {usage or 0:.0%}, {retractions or 0:.0f} retractions",
+    )
+
+
+def _client_supply(f: Figures) -> BindingWall | None:
+    waiting, prealloc = f.get("prefill.waiting.share_positive"), f.get("decode.prealloc.share_positive")
+    if waiting is None or waiting > SLIGHT or (prealloc or 0.0) > SLIGHT:
+        return None
+    return BindingWall(
+        wall=Wall.CLIENT_SUPPLY,
+        strength=1.0 - waiting,
+        figures=_observed(f, ("prefill.waiting.share_positive", "client.concurrency_mean", "client.request_per_s")),
+        sentence="nothing queues on either side: the load does not fill the service",
+    )
+
+
+def _slo(f: Figures) -> BindingWall | None:
+    shares = {name: value for name, value in f.items() if name.startswith("slo.") and value is not None}
+    if not shares:
+        return None
+    name, share = max(shares.items(), key=lambda item: item[1])
+    if share < NEAR_LIMIT:
+        return None
+    return BindingWall(
+        wall=Wall.SLO,
+        strength=min(share, 1.5) / 1.5,
+        figures=(name,),
+        sentence=f"{name.removeprefix('slo.').removesuffix('.share_of_limit')} is at {share:.0%} of its limit",
+    )
+
+
+def _imbalance(f: Figures) -> BindingWall | None:
+    sides = {side: f.get(f"{side}.rank_imbalance") for side in ("prefill", "decode")}
+    uneven = {side: value for side, value in sides.items() if value is not None and value > UNEVEN}
+    if not uneven:
+        return None
+    side, value = max(uneven.items(), key=lambda item: item[1])
+    return BindingWall(
+        wall=Wall.IMBALANCE,
+        strength=min(value, 1.0) / 2,
+        figures=(f"{side}.rank_imbalance",),
+        sentence=f"the busiest {side} rank has {value:.0%} more than the mean",
+    )
+
+
+def _cache(f: Figures) -> BindingWall | None:
+    hit, promised = f.get("prefill.cache_hit_share"), f.get("scenario.cache_promised")
+    if hit is None or not promised or hit >= promised:
+        return None
+    return BindingWall(
+        wall=Wall.CACHE,
+        strength=(promised - hit) / promised,
+        figures=("prefill.cache_hit_share", "scenario.cache_promised"),
+        sentence=f"the prefix cache serves {hit:.2%}, the scenario promises {promised:.0%}",
+    )
+
+
+def _observed(f: Figures, names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if f.get(name) is not None)
+
+
+_RULES: tuple[Callable[[Figures], BindingWall | None], ...] = (
+    _prefill_supply,
+    _decode_batch,
+    _memory,
+    _client_supply,
+    _slo,
+    _imbalance,
+    _cache,
+)

@@ -1,0 +1,243 @@
+"""The study: what the ledger says, folded. Holds no rule of its own beyond what each entry means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import assert_never
+
+from experiments.card import Card, NoveltyKey, novelty_key
+from experiments.classification import Classification
+from experiments.comparison import Sample
+from experiments.errors import InvalidTransition
+from experiments.evidence import ServingEvidence
+from experiments.goal import Goal
+from experiments.ledger import (
+    ApprovalUsed,
+    CardAdmitted,
+    CardClosed,
+    CardRejected,
+    ConfigurationKept,
+    LedgerEntry,
+    OperatorSpoke,
+    ProposerFailed,
+    StudyOpened,
+    StudyReopened,
+    StudyStopped,
+    TrialFinished,
+    TrialHeld,
+    TrialResolved,
+    TrialsClassified,
+    TrialStarted,
+)
+from experiments.lifecycle import check_entry
+from experiments.serving_config import ServingConfig
+from experiments.trial import Reason, Route, Tier, TrialLoad, TrialRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refutation:
+    """One item of negative memory: a change that was refuted under its conditions, and why."""
+
+    key: NoveltyKey
+    parent_fingerprint: str
+    scenario_digest: str
+    card_digest: str
+    reason: Reason
+    explanation: str
+
+
+@dataclass(kw_only=True)
+class TrialState:
+    """One trial as the ledger knows it. `record` is None while it runs; `resolved` is a person's finding."""
+
+    started: TrialStarted
+    position: int
+    record: TrialRecord | None = None
+    finished_at: datetime | None = None
+    classification: Classification | None = None
+    held: TrialHeld | None = None
+    resolved: TrialResolved | None = None
+    sample: Sample | None = None  # the valid run, in the form that comparisons take
+
+    @property
+    def is_held(self) -> bool:
+        """Its end is unknown and nobody has settled it: nothing new may be sent."""
+        return self.held is not None and self.resolved is None
+
+
+@dataclass(kw_only=True)
+class Study:
+    """The fold. Made by `fold` only; readers treat it as frozen."""
+
+    opened: StudyOpened
+    position: int = 0
+    incumbent: ServingConfig
+    incumbent_card: str | None = None
+    incumbent_since: int = 0  # position at which the incumbent was adopted
+    cards: dict[str, Card] = field(default_factory=dict)
+    closed: dict[str, CardClosed] = field(default_factory=dict)
+    kept: list[ConfigurationKept] = field(default_factory=list)
+    trials: dict[str, TrialState] = field(default_factory=dict)
+    phases: list[TrialsClassified] = field(default_factory=list)
+    rejected: list[CardRejected] = field(default_factory=list)
+    proposer_failures: list[ProposerFailed] = field(default_factory=list)
+    refutations: list[Refutation] = field(default_factory=list)
+    approvals_used: dict[str, ApprovalUsed] = field(default_factory=dict)
+    directives: list[OperatorSpoke] = field(default_factory=list)
+    stopped: StudyStopped | None = None
+    last_at: datetime
+
+    @property
+    def goal(self) -> Goal:
+        return self.opened.goal
+
+    @property
+    def study_id(self) -> str:
+        return self.opened.study_id
+
+    @property
+    def open_trial(self) -> TrialState | None:
+        """The trial that was started and has no record yet; at most one."""
+        return next((t for t in reversed(self.trials.values()) if t.record is None), None)
+
+    @property
+    def held_trial(self) -> TrialState | None:
+        return next((t for t in self.trials.values() if t.is_held), None)
+
+    @property
+    def open_card(self) -> Card | None:
+        """The admitted card that has no last word yet; at most one."""
+        return next((c for digest, c in reversed(self.cards.items()) if digest not in self.closed), None)
+
+    def card_trials(self, card_digest: str | None, tier: Tier) -> list[TrialState]:
+        """Trials of one card (None: of the incumbent) at one tier, in order."""
+        return [t for t in self.trials.values() if t.started.card_digest == card_digest and t.started.tier is tier]
+
+    def samples(self, config: ServingConfig, load: TrialLoad) -> list[Sample]:
+        """Every valid run of this configuration at this load, in order."""
+        fingerprint = config.fingerprint()
+        return [s for s in self.all_samples() if s.load == load and s.fingerprint == fingerprint]
+
+    def all_samples(self) -> list[Sample]:
+        return [t.sample for t in self.trials.values() if t.sample is not None]
+
+    def latest_evidence(self) -> tuple[TrialState, ServingEvidence] | None:
+        """The newest serving evidence of the incumbent."""
+        fingerprint = self.incumbent.fingerprint()
+        for trial in reversed(self.trials.values()):
+            record = trial.record
+            if record is None or record.evidence is None:
+                continue
+            if trial.started.config.fingerprint() == fingerprint:
+                return trial, record.evidence
+        return None
+
+    def tokens_used(self) -> int:
+        return sum(c.draft.tokens for c in self.cards.values()) + sum(f.tokens for f in self.proposer_failures)
+
+
+def fold(entries: Iterable[LedgerEntry]) -> Study:
+    """Fold a whole ledger. Raises InvalidTransition on an entry that the lifecycle table forbids."""
+    study: Study | None = None
+    for position, entry in enumerate(entries, start=1):
+        if study is None:
+            study = _opened(entry)
+        else:
+            _apply(study, entry, position)
+        study.position = position
+        study.last_at = entry.at
+    if study is None:
+        raise ValueError("an empty ledger is not a study")
+    return study
+
+
+def _opened(entry: LedgerEntry) -> Study:
+    if not isinstance(entry, StudyOpened):
+        raise InvalidTransition(f"a ledger begins with study_opened, this one with {entry.kind}")
+    return Study(opened=entry, incumbent=entry.starting, last_at=entry.at)
+
+
+def extend(study: Study, entries: Iterable[LedgerEntry]) -> None:
+    """Apply entries that were just appended."""
+    for entry in entries:
+        _apply(study, entry, study.position + 1)
+        study.position += 1
+        study.last_at = entry.at
+
+
+def _apply(study: Study, entry: LedgerEntry, position: int) -> None:  # noqa: C901, PLR0912, PLR0915 - one arm per kind
+    check_entry(study, entry)
+    match entry:
+        case CardAdmitted():
+            study.cards[entry.card.digest] = entry.card
+        case CardRejected():
+            study.rejected.append(entry)
+        case ProposerFailed():
+            study.proposer_failures.append(entry)
+        case TrialStarted():
+            study.trials[entry.trial_id] = TrialState(started=entry, position=position)
+        case TrialFinished():
+            _finish(study, entry)
+        case TrialsClassified():
+            study.phases.append(entry)
+            for trial_id in entry.trial_ids:
+                study.trials[trial_id].classification = entry.classification
+        case CardClosed():
+            _close(study, entry)
+        case ConfigurationKept():
+            study.kept.append(entry)
+            study.incumbent, study.incumbent_card = entry.config, entry.card_digest
+            study.incumbent_since = position
+        case ApprovalUsed():
+            study.approvals_used[entry.card_digest] = entry
+        case OperatorSpoke():
+            study.directives.append(entry)
+        case TrialHeld():
+            trial = study.trials[entry.trial_id]
+            trial.held, trial.resolved = entry, None
+        case TrialResolved():
+            study.trials[entry.trial_id].resolved = entry
+        case StudyStopped():
+            study.stopped = entry
+        case StudyReopened():
+            study.stopped = None
+        case StudyOpened():
+            raise AssertionError("check_entry lets no second study_opened through")
+        case _:
+            assert_never(entry)
+
+
+def _finish(study: Study, entry: TrialFinished) -> None:
+    record = entry.record
+    state = study.trials[record.trial_id]
+    state.record, state.finished_at = record, entry.at
+    if record.measurement is not None:
+        state.sample = Sample(
+            trial_id=record.trial_id,
+            tier=state.started.tier,
+            config=state.started.config,
+            fingerprint=state.started.config.fingerprint(),
+            scenario_digest=study.opened.scenario_digest,
+            load=state.started.load,
+            build=record.server_version,
+            measurement=record.measurement,
+            position=state.position,
+        )
+
+
+def _close(study: Study, entry: CardClosed) -> None:
+    study.closed[entry.card_digest] = entry
+    if entry.classification.route is Route.VALID_NEGATIVE:
+        card = study.cards[entry.card_digest]
+        study.refutations.append(
+            Refutation(
+                key=novelty_key(card.draft.change),
+                parent_fingerprint=card.parent_fingerprint,
+                scenario_digest=card.scenario_digest,
+                card_digest=entry.card_digest,
+                reason=entry.classification.reason,
+                explanation=entry.classification.explanation,
+            )
+        )
