@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from experiments.document import parse_document
 from experiments.errors import InputError
@@ -67,6 +67,19 @@ def _variables(variables: dict[str, str]) -> dict[str, str]:
     return variables
 
 
+def _one_role(role: Role) -> Role:
+    if role is Role.BOTH:
+        raise ValueError("a host is prefill or decode; a machine that is both has two entries")
+    return role
+
+
+def _number_as_text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Variable = Annotated[str, BeforeValidator(_number_as_text)]
+
+
 class Cards(Strict):
     """How many cards serve each side. The total divides a throughput "per card"."""
 
@@ -94,7 +107,7 @@ class Cards(Strict):
 class Host(Strict):
     """One machine. `ssh` is a name of the user's own ssh configuration; `address` is how peers reach it."""
 
-    role: Literal[Role.PREFILL, Role.DECODE, Role.MIXED, Role.ROUTER, Role.CLIENT]
+    role: Annotated[Role, AfterValidator(_one_role)]
     ssh: Annotated[str, _matching(_SSH_NAME, "a host name of an ssh configuration")]
     container: Annotated[str, _matching(_CONTAINER, "a name of a container")] | None = None
     address: Annotated[str, _matching(_ADDRESS, "a host name or an address")] = "127.0.0.1"
@@ -102,7 +115,7 @@ class Host(Strict):
     bootstrap_port: Port = 8998
     python: Line = "python3"
     workdir: AbsolutePath | None = None  # where this machine keeps its jobs; None: the pool's
-    env: Annotated[dict[str, str], AfterValidator(_variables)] = Field(default={}, max_length=500)
+    env: Annotated[dict[str, Variable], AfterValidator(_variables)] = Field(default={}, max_length=500)
 
     @property
     def ports(self) -> tuple[int, ...]:

@@ -14,7 +14,6 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from experiments.document import START, parse_document
 from experiments.knob import check_env, check_flag
-from experiments.scalar import shown
 from experiments.schema import FieldError, Strict, validate
 from experiments.serving_config import Kind, Path, Role, ServingConfig, Value
 
@@ -61,7 +60,7 @@ def _variables(variables: Mapping[str, Value]) -> Mapping[str, Value]:
     for name, value in variables.items():
         _with_place(name, check_env)
         if isinstance(value, bool):
-            raise FieldError((name,), f"a variable is text or a number; write 1, or {shown(str(value).lower())!r}")
+            raise FieldError((name,), "a variable is text or a number; write 1, or quote the word")
         _refuse_private(name, value)
     return variables
 

@@ -89,11 +89,11 @@ def parse_document(text: str | bytes, file: str) -> Document:
         document = composer.compose(iter(events))
     except MarkedYAMLError as error:
         raise _syntax_error(error, file) from None
-    except (YAMLError, ValueError, OverflowError) as error:
-        # An escape that names no character is a ValueError of chr(); the last event is the best place.
-        place = composer.last
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(file, place.line, place.column, f"not readable as YAML: {reason}") from None
+    except (ValueError, OverflowError):
+        # chr() of the scanner refuses the number of an escape; the last event is the best place there is.
+        raise InputError(file, *composer.last, "an escape near here names no character") from None
+    except YAMLError as error:
+        raise InputError(file, *composer.last, f"not readable as YAML: {_on_one_line(error)}") from None
     if not isinstance(document.data, dict):
         raise InputError(
             file, *document.place_of_value(()), f"expected keys at the top, found {kind_of(document.data)}"
@@ -266,26 +266,31 @@ def _place(event: Event) -> Place:
 
 # --- syntax errors ------------------------------------------------------------------------------------------
 
+# What the scanner says, what a person understands, and whether the place is where the open part began.
 _PLAIN_WORDS = (
-    (
-        "mapping values are not allowed here",
-        "a ':' that does not belong here; quote the text, or check the indentation",
-    ),
-    ("could not find expected ':'", "a key without ':'"),
-    ("expected <block end>", "the indentation does not fit the lines above"),
-    ("expected ',' or '}'", "'{' is not closed, or a ',' is missing"),
-    ("expected ',' or ']'", "'[' is not closed, or a ',' is missing"),
-    ("while scanning a quoted scalar", "a quote is not closed"),
-    ("found unexpected end of stream", "a quote is not closed"),
-    ("found undefined alias", "aliases (*name) are not accepted; write the value out"),
+    ("mapping values are not allowed here", "a ':' that does not belong here; quote the text, or indent it", False),
+    ("could not find expected ':'", "a key without ':'", False),
+    ("expected <block end>", "the indentation does not fit the lines above", False),
+    ("expected ',' or '}'", "'{' is not closed, or a ',' is missing", True),
+    ("expected ',' or ']'", "'[' is not closed, or a ',' is missing", True),
+    ("found unexpected end of stream", "a quote is not closed", True),
+    ("expected a comment or a line break", "text behind a closed quote; is a quote above not closed?", False),
 )
 
 
 def _syntax_error(error: MarkedYAMLError, file: str) -> InputError:
-    mark = error.problem_mark or error.context_mark
-    place = Place(mark.line + 1, mark.column + 1) if mark is not None else START
-    problem = " ".join(str(error.problem or error.context).split())[:200]
-    for pattern, words in _PLAIN_WORDS:
+    problem = _on_one_line(error.problem or error.context or "")
+    for pattern, words, at_start in _PLAIN_WORDS:
         if pattern in problem:
-            return InputError(file, *place, words)
-    return InputError(file, *place, f"not readable as YAML: {problem}")
+            return InputError(file, *_mark(error, at_start=at_start), words)
+    return InputError(file, *_mark(error, at_start=False), f"not readable as YAML: {problem}")
+
+
+def _mark(error: MarkedYAMLError, *, at_start: bool) -> Place:
+    marks = (error.context_mark, error.problem_mark) if at_start else (error.problem_mark, error.context_mark)
+    mark = next((m for m in marks if m is not None), None)
+    return Place(mark.line + 1, mark.column + 1) if mark is not None else START
+
+
+def _on_one_line(text: object) -> str:
+    return " ".join(str(text).split())[:200]

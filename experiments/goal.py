@@ -68,6 +68,7 @@ class Budget(Strict):
 
     trials: Int = Field(ge=1, le=100_000)
     hours: Real = Field(gt=0, le=24 * 365)
+    patience: Int | None = Field(default=None, ge=1)  # cards in a row without a gain; None: until no candidate is left
     llm_tokens: Int = Field(default=0, ge=0)
     llm_cost: Real | None = Field(default=None, ge=0)
 
@@ -219,7 +220,7 @@ def _check_roles(goal: Goal, baseline: ServingConfig) -> None:
 
 
 def _as_knob(goal: Goal, key: str, value: Value) -> Value:
-    knob = goal.space.knob(Path.parse(key))
+    knob = goal.space.writer(Path.parse(key))
     example = next((v for v in knob.candidates() if v is not None), None) if knob is not None else None
     if example is None or type(value) is type(example):
         return value

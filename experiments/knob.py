@@ -273,5 +273,11 @@ class SearchSpace(Strict):
         return {knob.path: knob for knob in self.knobs}
 
     def knob(self, path: Path) -> Knob | None:
-        """The knob that turns `path`: its own, or the `both` knob that writes it."""
-        return self._by_path.get(path) or self._by_path.get(path._replace(role=Role.BOTH))
+        """The knob at exactly this path. One side of a `both` knob is no knob: it is never turned alone."""
+        return self._by_path.get(path)
+
+    def writer(self, path: Path) -> Knob | None:
+        """The knob that writes the setting at `path`: its own, or the `both` knob of that name."""
+        if path.role in (Role.PREFILL, Role.DECODE):
+            return self._by_path.get(path) or self._by_path.get(path._replace(role=Role.BOTH))
+        return self._by_path.get(path)

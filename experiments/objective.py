@@ -75,12 +75,12 @@ class Constraint(Strict):
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: object) -> object:
-        if not isinstance(value, str):
+        if isinstance(value, Constraint) or (isinstance(value, dict) and "bound" in value):
             return value
-        found = _CONSTRAINT.fullmatch(value)
+        found = _CONSTRAINT.fullmatch(value) if isinstance(value, str) else None
         if found is None or not found[2]:
             raise ValueError("a constraint is written as in 'tpot_mean < 20 ms'")
-        return {"metric": found[1], "bound": parse_bound(found[2], metric(found[1])).model_dump()}
+        return {"metric": found[1], "bound": parse_bound(found[2], metric(found[1]))}
 
     @model_validator(mode="after")
     def _on_the_good_side(self) -> Constraint:
@@ -114,12 +114,13 @@ class Objective(Strict):
             of = metric(name) if isinstance(name, str) else None
         except ValueError as error:
             raise FieldError(("metric",), str(error)) from None
-        if of is not None and isinstance(value.get("target"), str):
-            try:
-                return value | {"target": parse_bound(value["target"], of).model_dump()}
-            except ValueError as error:
-                raise FieldError(("target",), str(error)) from None
-        return value
+        target = value.get("target")
+        if of is None or target is None or isinstance(target, Bound | dict):
+            return value
+        try:
+            return value | {"target": parse_bound(str(target), of)}
+        except ValueError as error:
+            raise FieldError(("target",), str(error)) from None
 
     @model_validator(mode="after")
     def _points_one_way(self) -> Objective:
@@ -127,7 +128,8 @@ class Objective(Strict):
         if of.better is None or of.field is None:
             raise FieldError(("metric",), f"{of.id} is no objective: it is a figure to report or to constrain")
         if self.direction is not of.better:
-            raise FieldError(("direction",), f"{of.id} is to {of.better}, not to {self.direction}")
+            side = "higher" if of.maximise else "lower"
+            raise FieldError(("direction",), f"{of.id} is better when {side}; write {of.better}")
         if self.target is not None and self.target.is_lower is not of.maximise:
             wanted = "> or >=" if of.maximise else "< or <="
             raise FieldError(("target",), f"a target to {self.direction} starts with {wanted}, not {self.target.op}")

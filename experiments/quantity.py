@@ -54,8 +54,9 @@ class Op(StrEnum):
     EXACTLY = "=="
 
 
-_NUMBER = r"[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
-_QUANTITY = re.compile(rf"({_NUMBER})\s*([^\s0-9<>=]\S*)?")
+LARGEST = Decimal("1e18")
+_NUMBER = r"[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?"
+_QUANTITY = re.compile(rf"({_NUMBER})\s*([A-Za-zµ%]\S*)?")
 _BOUND = re.compile(r"(<=|>=|==|=<|=>|=|<|>|≤|≥)?\s*(.*)", re.DOTALL)
 
 
@@ -65,6 +66,8 @@ def parse_quantity(text: str, unit: Unit) -> float:
     if not found or len(text) > 60:
         raise ValueError(f"{text.strip()[:60]!r} is not a number{_with_unit(unit)}, such as {_example(unit)!r}")
     number, name = Decimal(found[1]), found[2]
+    if abs(number) > LARGEST:
+        raise ValueError(f"{found[1]} is not a quantity of anything here")
     if name is None:
         if not unit.optional:
             raise ValueError(f"{found[1]!r} needs a unit: {unit.allowed}")
@@ -95,4 +98,4 @@ def _with_unit(unit: Unit) -> str:
 
 
 def _example(unit: Unit) -> str:
-    return f"20 {unit.symbol}" if not unit.optional else "230"
+    return f"20 {unit.symbol}" if not unit.optional else "230" if unit.factors else "0"

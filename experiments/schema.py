@@ -58,8 +58,12 @@ class _Problem:
 
 def _first_error(document: Document, model: type[BaseModel], error: ValidationError) -> InputError:
     """One value that fits none of several kinds is one error, however many kinds were tried."""
+    found = error.errors(include_url=False)
+    meant = {(*d["loc"][:-1], _closest(model, d["loc"])) for d in found if d["type"] == "extra_forbidden"}
     by_part: dict[tuple[Loc, bool], list[ErrorDetails]] = {}
-    for details in error.errors(include_url=False):
+    for details in found:
+        if details["type"] == "missing" and details["loc"] in meant:
+            continue  # the misspelt key is the error
         is_key = details["type"] in ("missing", "extra_forbidden")
         loc = details["loc"] if is_key else document.existing(_full_loc(details))
         by_part.setdefault((loc, is_key), []).append(details)
@@ -94,11 +98,16 @@ def _problem(document: Document, model: type[BaseModel], group: list[ErrorDetail
 
 def _none_of(group: list[ErrorDetails]) -> str | None:
     """One sentence for a value that is of none of the kinds that a union allows."""
+    if any(d["type"] == "finite_number" for d in group):
+        return f"{_WORDS['finite_number']} (got {shown(group[0]['input'])})"
     kinds = [_WORDS[d["type"]] for d in group if d["type"] in _KIND_ERRORS]
     if len(kinds) < len(group):
         return None
-    names = [kind.removeprefix("must be ") for kind in dict.fromkeys(kinds)]
-    return f"must be {', '.join(names[:-1])} or {names[-1]} (got {shown(group[0]['input'])})"
+    names = list(dict.fromkeys(kind.removeprefix("must be ") for kind in kinds))
+    if "a number" in names:
+        names = [name for name in names if name != "a whole number"]
+    wanted = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+    return f"must be {wanted} (got {shown(group[0]['input'])})"
 
 
 def dotted(loc: Iterable[str | int]) -> str:
@@ -130,9 +139,12 @@ _WORDS = {
     "less_than": "must be less than {lt}",
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
-    "too_long": "must have at most {max_length} items",
 }
 
+_COUNTS = {
+    "too_short": "has too few items; at least {min_length}",
+    "too_long": "has too many items; at most {max_length}",
+}
 _KIND_ERRORS = frozenset(kind for kind in _WORDS if kind.endswith("_type"))
 
 
@@ -148,14 +160,19 @@ def _message(model: type[BaseModel], details: ErrorDetails) -> str:
             return _not_a_choice(context["expected"], got)
         case "value_error":
             return str(context["error"])
-        case "too_short":
-            return f"must have at least {context['min_length']} item{'s' * (context['min_length'] > 1)}"
+        case kind if kind in _COUNTS:
+            return _COUNTS[kind].format_map(context)
         case "model_type" | "model_attributes_type":
             return f"must be a mapping with keys {', '.join(keys_at(model, details['loc']))} (got {shown(got)})"
         case kind if kind in _WORDS:
-            return f"{_WORDS[kind].format_map(context)} (got {shown(got)})"
+            return f"{_WORDS[kind].format_map(_plain(context))} (got {shown(got)})"
         case _:
             return details["msg"]
+
+
+def _plain(context: Mapping[str, Any]) -> dict[str, Any]:
+    """Limits without a needless `.0`."""
+    return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in context.items()}
 
 
 def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
@@ -168,8 +185,20 @@ def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
 def suggestion(word: str, known: Iterable[str]) -> str:
     """ "did you mean …?" where one is close, else all that is allowed."""
     known = tuple(known)
-    close = difflib.get_close_matches(word.lower().replace("-", "_"), known, 1, 0.6)
-    return f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(known)}"
+    close = closest(word, known)
+    return f"did you mean {close!r}?" if close else f"allowed: {', '.join(known)}"
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant: one that begins so, else one spelt much alike."""
+    known, word = tuple(known), word.lower().replace("-", "_")
+    longer = [name for name in known if len(word) > 2 and name.startswith(word)]
+    alike = difflib.get_close_matches(word, known, 1, 0.6)
+    return next(iter(longer + alike), None)
+
+
+def _closest(model: type[BaseModel], loc: Loc) -> str | None:
+    return closest(str(loc[-1]), keys_at(model, loc[:-1]))
 
 
 def _missing_key(loc: Loc) -> str:
@@ -178,9 +207,9 @@ def _missing_key(loc: Loc) -> str:
 
 
 def _not_a_choice(expected: str, got: object) -> str:
-    close = difflib.get_close_matches(str(got), expected.replace(" or ", ", ").replace("'", "").split(", "), 1, 0.6)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"must be {expected} (got {shown(got)}){hint}"
+    choices = expected.replace(" or ", ", ").replace("'", "").split(", ")
+    close = closest(got, choices) if isinstance(got, str) else None
+    return f"must be {expected} (got {shown(got)})" + (f"; did you mean {close!r}?" if close else "")
 
 
 # --- the keys that a model allows at a place ----------------------------------------------------------------
