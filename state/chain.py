@@ -25,6 +25,12 @@ def canonical_json(document: object) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
+def plain(document: dict[str, object]) -> dict[str, object]:
+    """The document as it comes back from its text. Raises as storing it would."""
+    loaded: dict[str, object] = json.loads(canonical_json(document))
+    return loaded
+
+
 @dataclass(frozen=True, kw_only=True)
 class Link:
     """One entry as it is stored."""
