@@ -1,0 +1,87 @@
+"""Faults injected by name. The file lists what is to go wrong and how often; taking a fault decrements it on disk.
+
+The file is JSON: `[{"fault": "server_exits_at_start", "program": "server", "role": "decode", "times": 1, "match": "--port"}]`.
+`role`, `times` (1) and `match` (a substring of the joined argv) are optional; extra keys are the fault's own settings.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+FAULTS_VARIABLE = "TUNELOOP_SIM_FAULTS"
+
+FAULTS: dict[str, frozenset[str]] = {
+    "server": frozenset(
+        {
+            "server_exits_at_start",
+            "server_never_ready",
+            "healthy_then_hangs",
+            "oom_at_load",
+            "port_moves",
+            "wrong_effective_arg",
+            "capture_fails",
+        }
+    ),
+    "router": frozenset({"router_exits_at_start", "router_never_ready"}),
+    "bench": frozenset(
+        {
+            "client_exit_1_before_sending",
+            "client_exit_0_some_failed",
+            "client_zero_tokens",
+            "client_short_output",
+            "client_killed_halfway",
+            "client_summary_fails",
+            "client_hangs_after_finish",
+            "details_truncated",
+            "garbled_output",
+            "stale_result_in_place",
+            "slow_run",
+            "decode_dies_in_run",
+            "prefill_dies_in_run",
+            "cache_not_zero",
+        }
+    ),
+}
+
+
+class Injector:
+    """The faults that apply to one program."""
+
+    def __init__(self, program: str, argv: Sequence[str], role: str | None = None) -> None:
+        self._program, self._text, self._role = program, " ".join(argv), role
+        path = os.environ.get(FAULTS_VARIABLE)
+        self._path = Path(path) if path else None
+
+    def take(self, *names: str) -> dict[str, Any] | None:
+        """The first fault of these names that is still due, decremented; None when none is."""
+        unknown = [name for name in names if name not in FAULTS[self._program]]
+        if unknown:
+            raise ValueError(f"no fault of a {self._program} is called {unknown[0]}")
+        if self._path is None or not self._path.exists():
+            return None
+        with self._path.open("r+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            faults = json.load(file)
+            chosen = next((fault for fault in faults if self._applies(fault, names)), None)
+            if chosen is not None:
+                taken = dict(chosen)
+                chosen["times"] = int(chosen.get("times", 1)) - 1
+                file.seek(0)
+                file.truncate()
+                json.dump(faults, file)
+                return taken
+        return None
+
+    def _applies(self, fault: dict[str, Any], names: tuple[str, ...]) -> bool:
+        return (
+            fault.get("fault") in names
+            and fault.get("program", self._program) == self._program
+            and fault.get("role", self._role) in (self._role, None)
+            and int(fault.get("times", 1)) > 0
+            and str(fault.get("match", "")) in self._text
+        )

@@ -1,0 +1,198 @@
+"""The decode ranks of one engine, stepping together.
+
+A request's number of steps is drawn when the run begins, so time moves from one change of the batch to the next:
+between two changes all steps last equally long. Invariant: reserved tokens of a rank never exceed its pool.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from executor.simulated.model.parameters import DecodeCost
+from executor.simulated.model.setup import DecodeSetup
+from executor.simulated.model.trace import Floats, Ints
+from executor.simulated.model.workload import Request
+
+
+@dataclass(slots=True)
+class _Rank:
+    running: int = 0
+    context_tokens: int = 0
+    reserved_tokens: int = 0
+    slots: int = 0
+    waiting: deque[int] = field(default_factory=deque)  # no memory yet
+    ready: deque[int] = field(default_factory=deque)  # KV is here, no running slot
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Steps `first` … `first + count − 1` of the engine, all `seconds` long, from `at` on."""
+
+    at: float
+    first: int
+    count: int
+    seconds: float
+
+
+def step_seconds(cost: DecodeCost, setup: DecodeSetup, busiest: int, context_tokens: int) -> float:
+    """The equation of DecodeCost."""
+    bucket = next((size for size in setup.graph_sizes if size >= busiest), None)
+    rows = (bucket if bucket is not None else busiest) * setup.width
+    seconds = (
+        cost.fixed_s + cost.draft_s * (setup.width - 1) + cost.row_s * rows + cost.context_s_per_token * context_tokens
+    ) * (setup.imbalance * setup.slowdown)
+    return seconds if bucket is not None else seconds * cost.eager_factor
+
+
+class DecodeSide:
+    """Running requests of all ranks. `yields[i]` are the tokens of request i per step. The caller owns the clock."""
+
+    def __init__(self, setup: DecodeSetup, cost: DecodeCost, requests: list[Request], yields: list[Ints]) -> None:
+        self.setup, self._cost, self._requests, self.yields = setup, cost, requests, yields
+        self.ranks = [_Rank() for _ in range(setup.dp)]
+        self.rank_of: dict[int, int] = {}
+        self.first_step: dict[int, int] = {}
+        self.admitted_at: dict[int, float] = {}
+        self.spans: list[Span] = []
+        self.history: list[tuple[float, int, tuple[tuple[int, int, int, int, int, int], ...]]] = []
+        self.version = 0
+        self._step = 0
+        self._since = 0.0
+        self._seconds = 0.0
+        self._ends: list[tuple[int, int]] = []
+        self.speed = 1.0
+
+    def assign(self, index: int, rank: int) -> bool:
+        """A request is meant for `rank`; whether memory for it could be reserved at once."""
+        self.rank_of[index] = rank
+        state = self.ranks[rank]
+        if state.waiting or not self._fits(state, index):
+            state.waiting.append(index)
+            return False
+        self._reserve(state, index)
+        return True
+
+    def deliver(self, index: int) -> None:
+        """The KV of a request has arrived."""
+        self.ranks[self.rank_of[index]].ready.append(index)
+
+    def load_of(self, rank: int) -> int:
+        state = self.ranks[rank]
+        return state.slots + len(state.waiting)
+
+    @property
+    def running(self) -> int:
+        return len(self._ends)
+
+    def boundary(self, now: float) -> tuple[float, int]:
+        """The first step boundary at or after `now`: its time and the number of the step that begins there."""
+        if not self._ends or self._seconds <= 0:
+            return now, self._step
+        steps = max(0, int(np.ceil((now - self._since) / self._seconds - 1e-9)))
+        return self._since + steps * self._seconds, self._step + steps
+
+    def next_end(self) -> tuple[float, int] | None:
+        if not self._ends:
+            return None
+        step = self._ends[0][0]
+        return self._since + (step - self._step) * self._seconds, step
+
+    def advance(self, now: float, step: int) -> tuple[list[int], list[int]]:
+        """At a boundary: end what is finished, let in what is ready. Answers the finished and the newly reserved."""
+        self._close(now, step)
+        finished = self._finish(step)
+        reserved = self._promote() if finished else []
+        self._admit(now, step)
+        self._restart(now)
+        return finished, reserved
+
+    def pause(self, now: float, step: int) -> None:
+        """Stop stepping at a boundary (a mixed engine runs a prefill forward)."""
+        self._close(now, step)
+        self._restart(now)
+
+    def resume(self, now: float) -> None:
+        self._since = now
+        self.version += 1
+
+    def _close(self, now: float, step: int) -> None:
+        if step > self._step:
+            self.spans.append(Span(self._since, self._step, step - self._step, self._seconds))
+        self._step, self._since = step, now
+
+    def _finish(self, step: int) -> list[int]:
+        finished: list[int] = []
+        while self._ends and self._ends[0][0] <= step:
+            index = heapq.heappop(self._ends)[1]
+            state = self.ranks[self.rank_of[index]]
+            state.running -= 1
+            state.slots -= 1
+            state.context_tokens -= self._context(index)
+            state.reserved_tokens -= self._need(index)
+            finished.append(index)
+        return finished
+
+    def _promote(self) -> list[int]:
+        promoted: list[int] = []
+        for state in self.ranks:
+            while state.waiting and self._fits(state, state.waiting[0]):
+                index = state.waiting.popleft()
+                self._reserve(state, index)
+                promoted.append(index)
+        return promoted
+
+    def _admit(self, now: float, step: int) -> None:
+        for state in self.ranks:
+            while state.ready and state.running < self.setup.max_running:
+                index = state.ready.popleft()
+                state.running += 1
+                state.context_tokens += self._context(index)
+                self.first_step[index] = step
+                self.admitted_at[index] = now
+                heapq.heappush(self._ends, (step + len(self.yields[index]), index))
+
+    def _restart(self, now: float) -> None:
+        self.version += 1
+        busiest = max(state.running for state in self.ranks)
+        context = max(state.context_tokens for state in self.ranks)
+        self._seconds = step_seconds(self._cost, self.setup, busiest, context) * self.speed if busiest else 0.0
+        self.history.append((now, self._step, tuple(_snapshot(state) for state in self.ranks)))
+
+    def _fits(self, state: _Rank, index: int) -> bool:
+        room = self.setup.pool_tokens - state.reserved_tokens
+        return state.slots < self.setup.slots and (self._need(index) <= room or state.slots == 0)
+
+    def _reserve(self, state: _Rank, index: int) -> None:
+        state.slots += 1
+        state.reserved_tokens += self._need(index)
+
+    def _need(self, index: int) -> int:
+        return self._requests[index].input_tokens + self.setup.reserved_tokens
+
+    def _context(self, index: int) -> int:
+        """Context of a request half-way through its output: the growth is averaged over its life."""
+        request = self._requests[index]
+        return request.input_tokens + request.output_tokens // 2
+
+
+def _snapshot(state: _Rank) -> tuple[int, int, int, int, int, int]:
+    return (
+        state.running,
+        state.context_tokens,
+        len(state.waiting),
+        state.slots - state.running - len(state.ready),
+        len(state.ready),
+        state.reserved_tokens,
+    )
+
+
+def step_ends(spans: list[Span], steps: int) -> Floats:
+    """End time of every step of the engine, from the spans."""
+    ends = np.zeros(steps)
+    for span in spans:
+        ends[span.first : span.first + span.count] = span.at + span.seconds * np.arange(1, span.count + 1)
+    return ends

@@ -1,0 +1,10 @@
+"""The programs of a simulated pool as argv prefixes, for a pool file: put the real program's own arguments after them."""
+
+from __future__ import annotations
+
+import sys
+
+SERVER = [sys.executable, "-m", "executor.simulated.server"]
+ROUTER = [sys.executable, "-m", "executor.simulated.router"]
+BENCH_SERVING = [sys.executable, "-m", "executor.simulated.bench_serving"]
+AISBENCH = [sys.executable, "-m", "executor.simulated.aisbench"]

@@ -1,0 +1,181 @@
+"""What a simulated server knows: its effective arguments, its prefix caches, and what the runs so far have added up to.
+
+A server has a virtual clock that runs ahead of the wall by the virtual length of every run it accounted for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from executor.simulated.model.cache import PrefixCache
+from executor.simulated.model.parameters import Calibration
+from executor.simulated.model.workload import Segment
+from executor.simulated.resolution import Effective
+from executor.simulated.server_log import LogStyle, run_lines, stamp
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counters since the launch."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    verify_steps: int = 0
+    spec_tokens: int = 0
+    forwards: int = 0
+    runs: int = 0
+    first_token_s: list[float] = field(default_factory=list)
+    e2e_s: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Load:
+    """Current queue figures per rank, for /v1/loads."""
+
+    running: int = 0
+    waiting: int = 0
+    tokens: int = 0
+    gen_throughput: float = 0.0
+    prealloc: int = 0
+    transfer: int = 0
+    inflight: int = 0
+    bootstrap: int = 0
+
+
+class ServerState:
+    """Shared by the HTTP threads; every change is made under `lock`."""
+
+    def __init__(
+        self, effective: Effective, calibration: Calibration, version: str, argv: Sequence[str], env: Mapping[str, str]
+    ) -> None:
+        self.effective, self.calibration, self.version = effective, calibration, version
+        self.argv, self.environment = list(argv), dict(env)
+        self.lock = threading.RLock()
+        self.phase = "starting"
+        self.hangs = False
+        self.totals = Totals()
+        self.caches = [PrefixCache(effective.pool_tokens, calibration.cache_granularity) for _ in range(effective.dp)]
+        self.loads = [Load() for _ in range(effective.dp)]
+        self.busy_since: float | None = None
+        self._skew = 0.0
+        self._turn = 0
+        self.started = time.time()
+        self.startup_time = startup_times(effective, calibration)
+
+    @property
+    def style(self) -> LogStyle:
+        arguments = self.effective.arguments
+        return LogStyle(
+            version=self.version,
+            mode=self.effective.mode,
+            dp=self.effective.dp,
+            tp=int(arguments["tp_size"]),
+            ep=int(arguments["ep_size"]),
+            dp_attention=bool(arguments["enable_dp_attention"]),
+            page=int(arguments["page_size"]),
+            pool_tokens=self.effective.pool_tokens,
+            width=self.effective.width,
+        )
+
+    def now(self) -> float:
+        """Seconds since the epoch on the server's virtual clock."""
+        return time.time() + self._skew
+
+    def log(self, text: str, ranks: str = "") -> None:
+        print(f"{stamp(self.now())}{ranks}] {text}", flush=True)
+
+    def choose_rank(self, pinned: int | None, room: int | None) -> int:
+        """The rank of a single request, by the effective balance method."""
+        if pinned is not None:
+            return pinned % self.effective.dp
+        if room is not None and self.effective.arguments["load_balance_method"] == "follow_bootstrap_room":
+            return room % self.effective.dp
+        self._turn += 1
+        return (self._turn - 1) % self.effective.dp
+
+    def prefill_one(self, prompt: tuple[Segment, ...], rank: int) -> int:
+        """A single request passes through prefill; answers its cached tokens."""
+        with self.lock:
+            radix = not self.effective.arguments["disable_radix_cache"]
+            tokens = sum(segment.tokens for segment in prompt)
+            cached = self.caches[rank].match(prompt) if radix else 0
+            if radix:
+                self.caches[rank].insert(prompt, tokens)
+            self.totals.requests += 1
+            self.totals.prompt_tokens += tokens
+            self.totals.cached_tokens += cached
+            self.totals.forwards += 1
+            row = (0.0, rank, 1, tokens - cached, cached, 0, 0, 0, 0, 1, tokens)
+            print(run_lines(self.style, [row], [], self.now()), flush=True)
+            return cached
+
+    def decode_one(self, prompt_tokens: int, output_tokens: int) -> None:
+        """A single request passes through decode."""
+        with self.lock:
+            self.totals.generated_tokens += output_tokens
+            if self.effective.mode == "decode":
+                self.totals.requests += 1
+
+    def account(self, run: Mapping[str, Any]) -> None:
+        """Take over a finished run: log lines, counters, caches, and the virtual time that it took."""
+        with self.lock:
+            start = self.now()
+            lines = run_lines(self.style, run.get("prefill_batches", []), run.get("decode_samples", []), start)
+            if lines:
+                print(lines, flush=True)
+            self._skew += float(run.get("duration_s", 0.0))
+            self._add(run)
+            for cache, rows in zip(self.caches, run.get("caches", []), strict=False):
+                cache.load(rows)
+            self.loads = [Load() for _ in range(self.effective.dp)]
+            self.busy_since = None
+
+    def _add(self, run: Mapping[str, Any]) -> None:
+        totals = self.totals
+        totals.runs += 1
+        totals.requests += int(run.get("requests", 0))
+        totals.prompt_tokens += int(run.get("prompt_tokens", 0))
+        totals.cached_tokens += int(run.get("cached_tokens", 0))
+        totals.generated_tokens += int(run.get("output_tokens", 0))
+        totals.spec_tokens += int(run.get("output_tokens", 0))
+        totals.verify_steps += int(run.get("verify_steps", 0))
+        totals.forwards += int(run.get("forwards", 0))
+        totals.first_token_s.extend(float(value) for value in run.get("first_token_s", []))
+        totals.e2e_s.extend(float(value) for value in run.get("e2e_s", []))
+
+    def flush(self) -> bool:
+        """Empty the caches and reset the speculation totals; False while requests are in flight."""
+        with self.lock:
+            if self.busy_since is not None:
+                return False
+            for cache in self.caches:
+                cache.clear()
+            self.totals.spec_tokens = self.totals.verify_steps = 0
+            return True
+
+    def accept_length(self) -> float | None:
+        totals = self.totals
+        if self.effective.width <= 1 or not totals.verify_steps:
+            return None
+        return totals.spec_tokens / totals.verify_steps
+
+
+def startup_times(effective: Effective, calibration: Calibration) -> dict[str, Any]:
+    """What a start of this configuration takes on real hardware, seconds."""
+    graphs = 3.1 * len(effective.graph_sizes)
+    load = calibration.weight_load_s
+    scheduler = load + 21.0 + graphs
+    stages = ("prefill", "decode", "target_verify", "draft_prefill", "draft_decode", "draft_extend")
+    return {
+        "load_weight": load,
+        "kv_cache_allocation": 2.4,
+        "scheduler_e2e": scheduler,
+        "cuda_graph": {stage: graphs if stage == "decode" else 0.0 for stage in stages},
+        "tokenizer_e2e": scheduler + 18.0,
+    }
