@@ -1,0 +1,89 @@
+"""What of a text or a setting may be shown to a model: control characters out, private names withheld, length capped.
+
+Two lines of defence. Settings are shown by shape and by name (an allow-list); free text is searched for what looks
+like a host, an account, a path or a key, and for the private words of the pool that the caller names.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection
+
+from experiments.serving_config import Value
+
+WITHHELD = "text withheld"
+MAX_VALUE = 64
+
+# Settings whose text is one word of the engine's own vocabulary.
+_VOCABULARY = re.compile(
+    r"(attention|prefill-attention|decode-attention|sampling|grammar|moe-runner|moe-a2a|fp8-gemm-runner|"
+    r"disaggregation-transfer|mamba)-backend"
+    r"|speculative-(algorithm|attention-mode)|quantization|kv-cache-dtype|dtype|disaggregation-mode|device"
+    r"|deepep-mode|load-balance-method|schedule-policy|policy|prefill-policy|decode-policy|radix-eviction-policy"
+    r"|ep-dispatch-algorithm|init-expert-location"
+)
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+\-]*(\.[0-9][A-Za-z0-9_+\-]*)*")
+_ADDRESS = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
+
+_TOP_LEVEL = (
+    "com|net|org|io|cn|ai|dev|cloud|local|localdomain|internal|intranet|lan|corp|home|arpa|svc|edu|gov|de|uk|jp"
+)
+_PRIVATE_SHAPES = (
+    r"[a-z][a-z0-9+.\-]*://\S+",  # URL
+    r"[\w.+\-]+@[\w.\-]+",  # account@host
+    r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])(?::\d+)?",  # IPv4
+    r"(?<![\w:])(?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{1,4}(?![\w:])",  # IPv6, MAC
+    rf"(?<![\w.\-])(?:[a-z0-9](?:[a-z0-9\-]*[a-z0-9])?\.)+(?:{_TOP_LEVEL})(?![\w\-])(?::\d+)?",  # host.domain
+    r"(?<![\w/])(?:~|\.{1,2})?/[^\s\"'`,;:()\[\]{}<>|]+",  # path
+    r"(?<!\w)[a-z]:\\[^\s\"']+",  # Windows path
+    r"(?<!\w)(?:sk|pk|ghp|gho|hf|xox[abp]|glpat|AKIA)[-_]?[A-Za-z0-9_\-]{12,}",  # keys of known makes
+    r"(?<!\w)bearer\s+\S+",
+    r"(?<!\w)(?:token|password|passwd|secret|api[_-]?key)\s*[:=]\s*[^\s,;]+",
+    r"(?<!\w)(?=\S*\d)[A-Za-z0-9+/_\-]{32,}={0,2}(?!\w)",  # long opaque words
+)
+_PRIVATE = re.compile("|".join(_PRIVATE_SHAPES), re.IGNORECASE)
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)", re.DOTALL)
+_CUT = " …"
+
+
+class Redactor:
+    """`private` are words that never leave: hosts, accounts and folders of the pool."""
+
+    def __init__(self, private: Collection[str] = ()) -> None:
+        words = sorted({word for word in private if len(word) > 1}, key=len, reverse=True)
+        joined = "|".join(map(re.escape, words))
+        self._private = re.compile(rf"(?<!\w)(?:{joined})(?!\w)", re.IGNORECASE) if words else None
+
+    def text(self, text: str, limit: int) -> str:
+        """One line of printable text, with private parts withheld, at most `limit` characters."""
+        line = clean_line(text[: 8 * limit])
+        if self._private is not None:
+            line = self._private.sub(f"[{WITHHELD}]", line)
+        line = _PRIVATE.sub(f"[{WITHHELD}]", line)
+        return line if len(line) <= limit else line[: limit - len(_CUT)] + _CUT
+
+    def is_shown(self, value: Value) -> bool:
+        """Whether a value of a knob may be shown as it is: numbers, and short words that name no host or path."""
+        if not isinstance(value, str):
+            return True
+        shaped = len(value) <= MAX_VALUE and _WORD.fullmatch(value) and not _ADDRESS.fullmatch(value)
+        return bool(shaped) and self.text(value, MAX_VALUE) == value
+
+    def setting(self, path: str, value: Value) -> Value:
+        """A setting of the incumbent that no knob turns."""
+        name = path.split(".", 2)[-1]
+        if not isinstance(value, str) or (_VOCABULARY.fullmatch(name) and self.is_shown(value)):
+            return value
+        return WITHHELD
+
+
+def clean_line(text: str) -> str:
+    """Compatibility forms folded; escapes, controls, bidi marks and zero-width characters out; blanks to one."""
+    text = unicodedata.normalize("NFKC", _ESCAPE.sub("", text))
+    kept = "".join(" " if ch.isspace() else ch for ch in text if ch.isspace() or not _is_hidden(ch))
+    return " ".join(kept.split())
+
+
+def _is_hidden(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn")
