@@ -15,7 +15,7 @@ from experiments.errors import InputError
 from experiments.serving_config import Kind, Role, ServingConfig, Value
 
 SERVER_ENTRY = ("-m", "sglang.launch_server")
-_PLACED = frozenset(
+PLACED_FLAGS = frozenset(
     {
         "host",
         "port",
@@ -133,7 +133,7 @@ def configured_flags(config: ServingConfig, role: Role) -> dict[str, Value]:
 
 
 def _refuse_placed(role: Role, kind: Kind, flag: str) -> None:
-    if flag in _PLACED:
+    if flag in PLACED_FLAGS:
         raise InputError(
             "serving configuration", 0, 0, f"{role}.{kind}.{flag}: the pool file decides this; remove it here"
         )
