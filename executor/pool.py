@@ -17,7 +17,7 @@ from experiments.errors import InputError
 from experiments.goal import Goal
 from experiments.knob import check_env
 from experiments.scalar import shown
-from experiments.schema import FieldError, Int, Strict, Switch, validate
+from experiments.schema import FieldError, Int, Line, Strict, Switch, one_line, validate
 from experiments.serving_config import Role
 from experiments.trial import Stage
 
@@ -39,12 +39,6 @@ def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _one_line(text: str) -> str:
-    if not text or not text.isprintable():
-        raise ValueError("must be printable text on one line")
-    return text
-
-
 def _absolute(path: str) -> str:
     parts = path.split("/")
     if not path.startswith("/") or ".." in parts or not path.strip("/") or not path.isprintable():
@@ -52,7 +46,6 @@ def _absolute(path: str) -> str:
     return "/" + "/".join(part for part in parts if part not in ("", "."))
 
 
-Line = Annotated[str, AfterValidator(_one_line)]
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 Argv = Annotated[tuple[Line, ...], Field(min_length=1, max_length=50)]
 
@@ -61,7 +54,7 @@ def _variables(variables: dict[str, str]) -> dict[str, str]:
     for name, value in variables.items():
         try:
             check_env(name)
-            _one_line(value or " ")
+            one_line(value or " ")
         except ValueError as error:
             raise FieldError((name,), str(error)) from None
     return variables

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from experiments.document import START, parse_document
 from experiments.knob import check_env, check_flag
-from experiments.schema import FieldError, Strict, validate
+from experiments.schema import FieldError, Line, Strict, validate
 from experiments.serving_config import Kind, Path, Role, ServingConfig, Value
 
 # Set by the plan of a trial from the pool, the role and the scenario.
@@ -44,7 +44,7 @@ def _joined(value: object) -> object:
     return value
 
 
-Setting = Annotated[bool | int | float | str, BeforeValidator(_joined)]
+Setting = Annotated[bool | int | float | Line, BeforeValidator(_joined)]
 
 
 def _flags(flags: Mapping[str, Value]) -> Mapping[str, Value]:
@@ -83,13 +83,13 @@ def _refuse_private(name: str, value: Value) -> None:
 class RoleSettings(Strict):
     flags: Annotated[dict[str, Setting], AfterValidator(_flags)] = Field(default={}, max_length=500)
     env: Annotated[dict[str, Setting], AfterValidator(_variables)] = Field(default={}, max_length=500)
-    layout: Annotated[dict[str, str], AfterValidator(_flags)] = Field(default={}, max_length=20)
+    layout: Annotated[dict[str, Line], AfterValidator(_flags)] = Field(default={}, max_length=20)
 
 
 class Build(Strict):
     """The source identity: commit, image or reviewed patch."""
 
-    source: str = Field(min_length=1, max_length=300)
+    source: Line = Field(max_length=300)
 
 
 class Baseline(Strict):

@@ -21,7 +21,7 @@ from experiments.metric import metric
 from experiments.objective import Constraint, Objective
 from experiments.scalar import kind_of, shown
 from experiments.scenario import Scenario
-from experiments.schema import FieldError, Int, Real, Strict, Switch, validate
+from experiments.schema import FieldError, Int, Line, Real, Strict, Switch, validate
 from experiments.serving_config import Kind, Path, Role, ServingConfig, Value
 
 CONCURRENCY = Path(Role.CLIENT, Kind.CLIENT, "concurrency")
@@ -76,13 +76,13 @@ class Budget(Strict):
 class BaselineFile(Strict):
     """The configuration a study starts from: a file beside the goal."""
 
-    file: str = Field(min_length=1, max_length=1000)
+    file: Line = Field(max_length=1000)
 
 
 class Quality(Strict):
     """An evaluation after confirmation. `required` makes it a gate of the keep."""
 
-    command: tuple[str, ...] = Field(min_length=1, max_length=200)
+    command: tuple[Line, ...] = Field(min_length=1, max_length=200)
     required: Switch
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from experiments.scalar import kind_of, shown
-from experiments.schema import FieldError, Int, Real, Strict, Switch
+from experiments.schema import FieldError, Int, Real, Strict, Switch, one_line
 from experiments.serving_config import Kind, Path, Role, ServingConfig, Value
 
 GRID = 9  # points of a range where the file gives no step
@@ -67,7 +67,7 @@ class Knob(Strict):
     env: Annotated[str, AfterValidator(check_env)] | None = None
     param: str | None = None
     layout: Annotated[str, AfterValidator(check_flag)] | None = None
-    build: str | None = None
+    build: Literal["source"] | None = None
     values: tuple[Value, ...] | None = Field(default=None, min_length=1, max_length=1000)
     range: tuple[Int | Real, Int | Real] | None = None
     step: Int | Real | None = Field(default=None, gt=0)
@@ -81,6 +81,17 @@ class Knob(Strict):
     @classmethod
     def _one_type(cls, values: tuple[Value, ...] | None) -> tuple[Value, ...] | None:
         return None if values is None else unify(values)
+
+    @field_validator("default")
+    @classmethod
+    def _default_of_their_type(cls, default: Value, info: ValidationInfo) -> Value:
+        known = info.data.get("values") or info.data.get("range") or ()
+        example = next((v for v in known if v is not None), None)
+        if default is None or example is None or type(default) is type(example):
+            return default
+        if isinstance(example, float) and type(default) is int:
+            return float(default)
+        raise ValueError(f"is {kind_of(default)} ({shown(default)}), the values are like {shown(example)}")
 
     @field_validator("range")
     @classmethod
@@ -139,7 +150,7 @@ class Knob(Strict):
     def _refuse_client(self, kind: type, least: float, message: str) -> None:
         field = "values" if self.values is not None else "range"
         for value in self.values or self.range or ():
-            if value is not None and not _is_number(value, kind, least):
+            if not (value is None and kind is float) and not _is_number(value, kind, least):
                 raise FieldError((field,), f"{message}, not {shown(value)}")
 
     @property
@@ -221,6 +232,9 @@ def unify(values: tuple[Value, ...]) -> tuple[Value, ...]:
         raise ValueError(
             f"values of different kinds: {shown(first)} is {kind_of(first)}, {shown(other)} is {kind_of(other)}"
         )
+    for value in values:
+        if isinstance(value, str):
+            one_line(value)
     twice = [v for i, v in enumerate(values) if v in values[:i]]
     if twice:
         raise ValueError(f"value {shown(twice[0])} is listed twice")

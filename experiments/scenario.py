@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from experiments.schema import FieldError, Int, Real, Strict
+from experiments.schema import FieldError, Int, Line, Real, Strict
 from experiments.serving_config import digest
 
 
@@ -89,13 +89,13 @@ class Load(Strict):
 class Scenario(Strict):
     """`dataset` is the SHA-256 or the path of the frozen data; None lets the study build it from the rest."""
 
-    model: str = Field(min_length=1, max_length=200)
+    model: Line = Field(max_length=200)
     deployment: Literal["pd", "mixed"]
     input: InputLength
     output_tokens: Int = Field(ge=1)
     cache: CacheState
     load: Load
-    dataset: str | None = Field(default=None, min_length=1)
+    dataset: Line | None = None
 
     @model_validator(mode="after")
     def _prefix_can_reach_share(self) -> Scenario:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from experiments.document import Document, Loc, Place
@@ -25,6 +25,16 @@ Model = TypeVar("Model", bound=BaseModel)
 Int = Annotated[int, Field(strict=True)]
 Real = Annotated[float, Field(strict=True)]  # whole numbers are real ones too
 Switch = Annotated[bool, Field(strict=True)]
+
+
+def one_line(text: str) -> str:
+    """Text that is safe in an argument list, a log line and a table cell."""
+    if not text or not text.isprintable():
+        raise ValueError("must be printable text on one line")
+    return text
+
+
+Line = Annotated[str, AfterValidator(one_line)]
 
 
 class Strict(BaseModel):
@@ -79,7 +89,8 @@ def _full_loc(details: ErrorDetails) -> Loc:
 
 
 def _problem(document: Document, model: type[BaseModel], group: list[ErrorDetails]) -> _Problem:
-    details = group[0]
+    # Of all that a union tried, a broken rule says more than a wrong kind.
+    details = next((d for d in group if d["type"] == "value_error"), group[0])
     loc, message = _full_loc(details), _message(model, details)
     match details["type"]:
         case "extra_forbidden":
@@ -87,7 +98,7 @@ def _problem(document: Document, model: type[BaseModel], group: list[ErrorDetail
         case "missing":
             return _Problem(place=document.place_of_key(loc[:-1]), message=message)
         case _:
-            if len(group) > 1:
+            if len(group) > 1 and details["type"] != "value_error":
                 message = _none_of(group) or message
             raised = details.get("ctx", {}).get("error")
             at_key = isinstance(raised, FieldError) and raised.at_key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -56,6 +56,7 @@ def test_grid_follows_step_and_scale(fields: dict[str, object], expected: tuple[
     assert knob(**fields).candidates() == expected
 
 
+@settings(deadline=None)
 @given(
     low=st.integers(0, 10_000),
     width=st.integers(1, 10_000),
@@ -119,6 +120,7 @@ def test_current_value_is_the_setting_or_what_its_absence_means() -> None:
     """An absent setting reads as the knob's default; a `both` knob reads the prefill side."""
     config = ServingConfig(settings={"prefill.flag.tp-size": 16, "decode.flag.tp-size": 8})
     assert knob(values=[1, 2], default=48).current(config) == 48
+    assert type(knob(values=[0.8, 0.9], default=1).current(config)) is float
     assert knob(role="both", flag="tp-size", values=[8, 16]).current(config) == 16
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.quantity import (
@@ -79,6 +79,7 @@ def test_unknown_comparison_is_refused(text: str) -> None:
         parse_limit(text, MILLISECONDS)
 
 
+@settings(deadline=None)
 @given(st.floats(min_value=0, max_value=1e9, allow_nan=False))
 def test_formatted_quantity_reads_back(value: float) -> None:
     """What is shown is what would be read: formatting loses nothing."""
