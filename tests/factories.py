@@ -1,6 +1,6 @@
-"""Builders of real documents for tests: goal, configuration, measurement, record, card, and a whole synthetic night.
+"""Builders of real documents for tests: goal, configuration, measurement, record, card, a whole synthetic night.
 
-The night is driven by the product's own agenda and verdict, so that its entries are the ones that a study writes.
+The night is driven by the product's own agenda and verdict, so its entries are the ones that a study writes.
 Its numbers come from a small table, not from a model of serving, and are marked as simulated.
 """
 
@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from experiments.agenda import Close, Continue, Hold, Measure, Propose, Stop, next_step
 from experiments.card import Card, CardDraft, EvidenceRef, Prediction, Source, Wall
-from experiments.evidence import Depth, DecodeEvidence, Figure, PrefillEvidence, ServingEvidence
+from experiments.evidence import DecodeEvidence, Depth, Figure, PrefillEvidence, ServingEvidence
 from experiments.goal import Goal, parse_goal, starting_config
 from experiments.knob import Cost
 from experiments.ledger import (
@@ -130,9 +130,7 @@ def a_window(kind: WindowKind, performance: Performance, requests: int) -> Windo
     members = round(requests * 0.77) if native else requests
     duration = members * 1024 / (per_card * CARDS)
     e2e = performance.ttft_s * share + performance.tpot_ms * 1.023
-    rule = {WindowKind.WHOLE: "whole", WindowKind.NATIVE: "aisbench-2026-08"}.get(
-        kind, "in_window:aisbench-2026-08"
-    )
+    rule = {WindowKind.WHOLE: "whole", WindowKind.NATIVE: "aisbench-2026-08"}.get(kind, "in_window:aisbench-2026-08")
     return WindowMetrics(
         kind=kind,
         rule=rule,
@@ -380,7 +378,7 @@ class Idea:
 
 
 def night_ideas() -> tuple[Idea, ...]:
-    """A kept card, a slower one, an SLO violation, an infeasible one, one without gain, a fault, and a held one."""
+    """One each: kept, slower, SLO violated, infeasible, no gain, fault, held."""
     c128 = Path(Role.CLIENT, Kind.CLIENT, "concurrency")
     return (
         Idea(
@@ -432,9 +430,7 @@ def night_ideas() -> tuple[Idea, ...]:
                 prediction=(0.0, 0.03, 0.2),
                 source=Source.OPTIMIZER,
             ),
-            failure=a_fault(
-                Stage.READY, Reason.LAUNCH, Sent.NOT_SENT, "decode ran out of device memory while loading"
-            ),
+            failure=a_fault(Stage.READY, Reason.LAUNCH, Sent.NOT_SENT, "decode ran out of device memory while loading"),
             configuration_caused=True,
         ),
         Idea(
@@ -542,17 +538,13 @@ class Night:
                 fault = a_fault(
                     Stage.MEASURE, Reason.UNKNOWN_END, Sent.UNKNOWN, "the host was rebooted during the load"
                 )
-                yield TrialFinished(
-                    at=self.now, record=a_record(step.trial_id, failure=fault, began=self.now)
-                )
+                yield TrialFinished(at=self.now, record=a_record(step.trial_id, failure=fault, began=self.now))
             case Stop():
                 yield StudyStopped(at=self.now, reason=step.reason, detail=step.detail)
 
     def _propose(self) -> Iterator[LedgerEntry]:
         if self._next >= len(self.ideas):
-            yield StudyStopped(
-                at=self.now, reason=StopReason.NO_CANDIDATE, detail="every knob value was tried"
-            )
+            yield StudyStopped(at=self.now, reason=StopReason.NO_CANDIDATE, detail="every knob value was tried")
             return
         idea = self.ideas[self._next]
         if self._next == 1:

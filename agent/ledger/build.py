@@ -1,0 +1,107 @@
+"""Builds the ledger folder from stored entries, and from nothing else: the same entries give the same bytes.
+
+Files that are not of this ledger are left alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.ledger.card_page import card_page, start_page
+from agent.ledger.csv_text import csv_text
+from agent.ledger.document import Page
+from agent.ledger.files import write_text
+from agent.ledger.history import History, gather
+from agent.ledger.index_page import index_page
+from agent.ledger.json_text import json_text
+from agent.ledger.progress import progress_of
+from agent.ledger.progress_plot import progress_svg
+from agent.ledger.redaction import Redactor
+from agent.ledger.render import HtmlWriter, MarkdownWriter, Renderer
+from agent.ledger.rows import COLUMNS, trial_rows
+from agent.ledger.tradeoff_plot import tradeoff_svg
+from agent.ledger.tradeoff_section import tradeoff_sets
+from agent.ledger.words import Words
+from experiments.ledger import LedgerEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerFiles:
+    """Where the ledger is, and how many of its files were written because their bytes changed."""
+
+    index: Path
+    html: Path
+    csv: Path
+    json: Path
+    cards: int
+    written: int
+
+
+def build_ledger(
+    entries: Sequence[LedgerEntry],
+    folder: Path,
+    *,
+    lang: str = "en",
+    artifacts: Path | None,
+    kept_folder: str | None = None,
+    private: Iterable[str] = (),
+) -> LedgerFiles:
+    """Write every file of the ledger into `folder`, each atomically.
+
+    `artifacts` holds the raw files by trial; None leaves the links to them out. `kept_folder` is where kept
+    configurations are stored, as a reader should see it. `private` are values that must not appear anywhere.
+    """
+    t, redact, history = Words(lang), Redactor(private), gather(entries)
+    written = 0
+    for path, text in ledger_texts(history, folder, t, redact, artifacts, kept_folder):
+        written += write_text(folder / path, text)
+    return LedgerFiles(
+        index=folder / "index.md",
+        html=folder / "index.html",
+        csv=folder / "experiments.csv",
+        json=folder / "experiments.json",
+        cards=len(history.attempts),
+        written=written,
+    )
+
+
+def ledger_texts(
+    history: History,
+    folder: Path,
+    t: Words,
+    redact: Redactor,
+    artifacts: Path | None,
+    kept_folder: str | None,
+) -> Iterator[tuple[str, str]]:
+    """Every file by its path in the folder; the index last, so that it never points at a missing page."""
+    choices = tradeoff_sets(history)
+    objective = history.study.goal.objective.metric
+    pictures = {
+        "progress.svg": progress_svg(progress_of(history), t, simulated=history.simulated),
+        "trade-off.svg": tradeoff_svg(choices, objective, t, simulated=history.simulated),
+    }
+    yield from ((f"plots/{name}", svg) for name, svg in pictures.items())
+    yield "experiments.csv", csv_text(COLUMNS, trial_rows(history), redact)
+    yield "experiments.json", json_text(history, redact)
+    renderers = [
+        (writer.suffix, Renderer(writer, pictures, t.lang)) for writer in (MarkdownWriter(redact), HtmlWriter(redact))
+    ]
+    for page in _pages(history, folder, t, artifacts):
+        yield from ((page.path + suffix, renderer.render(page)) for suffix, renderer in renderers)
+    index = index_page(history, choices, kept_folder, t)
+    yield from ((index.path + suffix, renderer.render(index)) for suffix, renderer in renderers)
+
+
+def _pages(history: History, folder: Path, t: Words, artifacts: Path | None) -> Iterator[Page]:
+    raw = None if artifacts is None else _relative(artifacts, folder / "cards")
+    yield start_page(history, raw, t)
+    for attempt in history.attempts:
+        yield card_page(history, attempt, raw, t)
+
+
+def _relative(target: Path, start: Path) -> str:
+    """The way from the card pages to the raw files, so that a ledger may be moved together with them."""
+    return os.path.relpath(target, start).replace(os.sep, "/")

@@ -1,0 +1,94 @@
+"""Takes private details and control characters out of every text that a ledger page shows.
+
+Known values (host names, accounts, keys) go by value and in their usual encodings; everything else by pattern. It is
+applied where text is written, so that no page can forget it. What is left is one printable line.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable
+from urllib.parse import quote
+
+MAX_TEXT = 2000
+SHORTEST_KNOWN = 4  # a shorter value would blank out ordinary words
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+# Controls, zero-width and bidirectional characters, line separators, surrogates, tags: nothing that a reader sees.
+_INVISIBLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]+"
+)
+_LINE_BREAK = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]+")
+
+_TOP_LEVEL = r"(?:com|net|org|io|ai|dev|cn|edu|gov|local|localdomain|internal|intranet|intra|corp|lan|home)"
+_PATTERNS: tuple[tuple[str, str], ...] = (
+    (r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", "‹secret›"),
+    (r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s\"'<>]+", "‹url›"),
+    (r"(?i:\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}", "‹secret›"),
+    (
+        r"(?i:[A-Z0-9_-]*(?:api[_-]?key|access[_-]?key|private[_-]?key|passw(?:or)?d|secret|token|credential)"
+        r"[\"']?\s*[=:]\s*)(?:\"[^\"]*\"|'[^']*'|[^\s,;\"']+)",
+        "‹secret›",
+    ),
+    (r"\b(?:sk|pk|hf|ghp|gho|glpat|xox[abp])[-_][A-Za-z0-9_-]{12,}", "‹secret›"),
+    (r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b", "‹secret›"),
+    (r"\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*", "‹secret›"),
+    (r"[A-Za-z0-9._%+-]+@[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*", "‹account›"),
+    (r"(?<![0-9A-Za-z.])[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?(?![0-9A-Za-z.])", "‹address›"),
+    (r"(?<![0-9A-Za-z:])(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F]{1,4}(?![0-9A-Za-z:])", "‹address›"),
+    (r"(?<![0-9A-Za-z:])(?:[0-9a-fA-F]{1,4}:){1,7}(?::[0-9a-fA-F]{1,4}){1,6}(?![0-9A-Za-z:])", "‹address›"),
+    (r"(?<![0-9A-Za-z:])(?:[0-9a-fA-F]{1,4}:){1,7}:(?![0-9A-Za-z:])", "‹address›"),
+    (rf"(?i:\b(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+{_TOP_LEVEL}(?::[0-9]{{1,5}})?\b(?![.\w-]))", "‹host›"),
+    (r"(?i:\b[a-z]:\\[^\s\"'<>|]+)", "‹path›"),
+    # A path keeps its last part: which file it was matters to the reader, where it lies does not.
+    (r"(?<![\w.:/<‹›-])(?:~|/[\w.@+-]+)(?:/[\w.@+-]+)*/(?=[\w.@+-])", "‹path›/"),
+    (r"(?<![\w.:/<‹›-])/(?:home|root|Users|data\d*|mnt|opt|var|etc|tmp)\b/?", "‹path›"),
+)
+_PRIVATE = tuple((re.compile(pattern, re.DOTALL), mark) for pattern, mark in _PATTERNS)
+
+
+class Redactor:
+    """Makes text fit for a page. `private` are values to take out wherever they stand."""
+
+    def __init__(self, private: Iterable[str] = ()) -> None:
+        forms = {form for value in private if len(value) >= SHORTEST_KNOWN for form in _encodings(value)}
+        ordered = sorted(forms, key=lambda form: (-len(form), form))
+        self._known = re.compile("|".join(map(re.escape, ordered)), re.IGNORECASE) if ordered else None
+        self._cache: dict[str, str] = {}
+
+    def __call__(self, text: str) -> str:
+        """One printable line without private details, of at most `MAX_TEXT` characters."""
+        found = self._cache.get(text)
+        if found is None:
+            found = self._cache[text] = self._redact(text)
+        return found
+
+    def _redact(self, text: str) -> str:
+        line = visible_line(text)
+        if self._known is not None:
+            line = self._known.sub("‹private›", line)
+        for pattern, mark in _PRIVATE:
+            line = pattern.sub(mark, line)
+        return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"
+
+
+def visible_line(text: str) -> str:
+    """The text as one line, without terminal sequences and characters that do not show."""
+    text = _ANSI.sub("", text[: MAX_TEXT * 4])
+    return _INVISIBLE.sub("", _LINE_BREAK.sub(" ", text)).strip()
+
+
+def _encodings(value: str) -> set[str]:
+    """The value as it is, percent-encoded, in hex and in base64 at each of the three alignments."""
+    raw = value.encode()
+    forms = {value, quote(value, safe=""), raw.hex()}
+    for shift in range(3):
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            text = encode(b"\0" * shift + raw).decode().rstrip("=")
+            # The first and last characters mix with the neighbours of the value.
+            inner = text[(0, 2, 3)[shift] : len(text) - 1]
+            if len(inner) >= 2 * SHORTEST_KNOWN:
+                forms.add(inner)
+    return forms
