@@ -18,6 +18,7 @@ Bools = npt.NDArray[np.bool_]
 
 MISSING = -1
 ERROR_TEXT_LIMIT = 120
+_BLOCK = 10_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,12 +87,24 @@ class RequestTable:
         """The longest silence between two chunks of each request; NaN for fewer than two chunks."""
         gaps = np.full(len(self), np.nan)
         many = np.flatnonzero(self.chunk_counts >= 2)
-        if len(many) == 0:
-            return gaps
-        steps = np.diff(self.chunk_times_s)
-        steps[self._borders()] = -np.inf
-        gaps[many] = np.maximum.reduceat(steps, self.chunk_offsets[many])
+        # In blocks of requests: the steps of a million long answers need not exist at once.
+        for first in range(0, len(many), _BLOCK):
+            rows = many[first : first + _BLOCK]
+            begin, end = self.chunk_offsets[rows[0]], self.chunk_offsets[rows[-1] + 1]
+            steps = np.diff(self.chunk_times_s[begin:end])
+            borders = self.chunk_offsets[rows[0] + 1 : rows[-1] + 1] - begin - 1
+            steps[borders[(borders >= 0) & (borders < len(steps))]] = -np.inf
+            gaps[rows] = np.maximum.reduceat(steps, self.chunk_offsets[rows] - begin)
         return gaps
+
+    def chunks_within(self, after_s: float, until_s: float) -> Ints:
+        """How many chunks of each request arrived in (after, until]."""
+        arrived = (self.chunk_times_s > after_s) & (self.chunk_times_s <= until_s)
+        inside = np.zeros(len(self), dtype=np.int64)
+        rows = np.flatnonzero(self.chunk_counts > 0)
+        if len(rows):
+            inside[rows] = np.add.reduceat(arrived, self.chunk_offsets[rows], dtype=np.int64)
+        return inside
 
     def gaps_s(self, of: Bools) -> Floats:
         """Every gap between two chunks of one request, of the requests chosen, one after the other."""

@@ -83,11 +83,7 @@ def _tokens_in_span(table: RequestTable, window: Window) -> float | None:
     rows = np.flatnonzero(table.success)
     if bool((table.output_tokens[rows] == MISSING).any()) or window.start_s is None:
         return None
-    arrived = (table.chunk_times_s > window.start_s) & (
-        table.chunk_times_s <= window.start_s + window.duration_s
-    )
-    running = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(arrived, dtype=np.int64)))
-    inside = running[table.chunk_offsets[1:]] - running[table.chunk_offsets[:-1]]
+    inside = table.chunks_within(window.start_s, window.start_s + window.duration_s)
     share = inside[rows] / table.chunk_counts[rows]
     return float((table.output_tokens[rows] * share).sum())
 

@@ -8,33 +8,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import orjson
 
 from executor.bench.problem import ResultUnreadable
 
-LINE_LIMIT = 4 << 30
 
-
-def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Every line as an object, blank lines skipped. A damaged line ends the reading with ResultUnreadable."""
+def parse_json_line(file: str, number: int, line: bytes) -> dict[str, Any] | None:
+    """One line as an object, None for a blank one. A damaged or cut-off line raises ResultUnreadable."""
+    if not line.strip():
+        return None
     try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                try:
-                    row = orjson.loads(line)
-                except orjson.JSONDecodeError:
-                    if not line.strip():
-                        continue
-                    row = _parse_leniently(path.name, number, line)
-                if type(row) is not dict:
-                    raise ResultUnreadable(f"{path.name}:{number}", f"not a JSON object but {type(row).__name__}")
-                yield row
-    except OSError as error:
-        raise ResultUnreadable(path.name, f"cannot be read: {error.strerror}") from None
+        row = parse_json(line)
+    except ValueError as error:
+        cut = "damaged" if line.endswith(b"\n") else "cut off: the writer was stopped"
+        raise ResultUnreadable(f"{file}:{number}", f"{cut} ({error})") from None
+    if not isinstance(row, dict):
+        raise ResultUnreadable(f"{file}:{number}", f"not a JSON object but {type(row).__name__}")
+    return row
 
 
 def parse_json(text: bytes) -> Any:
@@ -46,14 +38,6 @@ def parse_json(text: bytes) -> Any:
             return json.loads(text.decode("utf-8"))
         except RecursionError:
             raise ValueError("nested too deeply") from None
-
-
-def _parse_leniently(file: str, number: int, line: bytes) -> Any:
-    try:
-        return parse_json(line)
-    except ValueError as error:
-        cut = "cut off: the writer was stopped" if not line.endswith(b"\n") else "damaged"
-        raise ResultUnreadable(f"{file}:{number}", f"{cut} ({error})") from None
 
 
 def finite(value: object) -> float | None:

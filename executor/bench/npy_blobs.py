@@ -1,64 +1,128 @@
-"""Vectors of float64 as `.npy` blobs, decoded without pickle and without one object per number."""
+"""Time points of requests: vectors of float64 as `.npy` blobs, decoded without pickle or one object per number."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from experiments.requests import MISSING, Floats, Ints, offsets_of
+from experiments.requests import MISSING, Bools, Floats, Ints, offsets_of
 
 _MAGIC = b"\x93NUMPY"
 _HEADER_LIMIT = 4096
+_USUAL_HEADER = 128
 _HEADER = re.compile(r"\{'descr': '<f8', 'fortran_order': (?:True|False), 'shape': (\(\d{1,9},\)), \}\s*")
 
 
 @dataclass(frozen=True, eq=False)
-class Ragged:
-    """Vectors of different lengths, one after the other."""
+class TimePoints:
+    """Vectors `[send, chunk, chunk, …]` of seconds, taken apart: the sends, and all chunks one after the other."""
 
-    values: Floats
-    counts: Ints
+    send: Floats  # NaN for an empty vector
+    chunks: Floats
+    counts: Ints  # chunks per vector
 
-    def take(self, rows: Ints) -> Ragged:
+    def take(self, rows: Ints) -> TimePoints:
         """These vectors in this order; MISSING takes an empty one."""
         if len(rows) == len(self.counts) and bool((rows == np.arange(len(rows))).all()):
             return self
-        counts = np.where(rows == MISSING, 0, self.counts[rows]) if len(self.counts) else np.zeros(len(rows), int)
-        starts = offsets_of(self.counts)[rows]
-        ends = offsets_of(counts)
+        known = rows != MISSING
+        counts = np.zeros(len(rows), dtype=np.int64)
+        counts[known] = self.counts[rows[known]]
+        send = np.full(len(rows), np.nan)
+        send[known] = self.send[rows[known]]
+        first_source, first_target = offsets_of(self.counts), offsets_of(counts)
         # Position within the result, shifted to where its vector starts in the source.
-        shift = np.repeat(starts - ends[:-1], counts)
-        return Ragged(self.values[np.arange(ends[-1]) + shift], counts)
+        shift = np.repeat(first_source[rows] - first_target[:-1], counts)
+        return TimePoints(send, self.chunks[np.arange(first_target[-1]) + shift], counts)
 
 
-def decode_vectors(batches: Iterable[list[tuple[Any, Any]]]) -> tuple[Ints, Ragged]:
-    """Ids and vectors of (id, blob) rows. Raises ValueError for a blob that is not a 1-D float64 vector."""
-    ids: list[int] = []
-    counts: list[int] = []
-    parts: list[Floats] = [np.zeros(0)]
-    headers: dict[bytes, tuple[int, int]] = {}
+def no_time_points(rows: int) -> TimePoints:
+    return TimePoints(np.full(rows, np.nan), np.zeros(0), np.zeros(rows, dtype=np.int64))
+
+
+def concatenate(parts: Sequence[TimePoints]) -> TimePoints:
+    if len(parts) == 1:
+        return parts[0]
+    empty = np.zeros(0)
+    return TimePoints(
+        np.concatenate((empty, *(part.send for part in parts))),
+        np.concatenate((empty, *(part.chunks for part in parts))),
+        np.concatenate((np.zeros(0, dtype=np.int64), *(part.counts for part in parts))),
+    )
+
+
+def decode_time_points(batches: Iterable[list[tuple[Any, Any]]]) -> tuple[Ints, TimePoints]:
+    """Ids and vectors of (id, blob) rows.
+
+    Raises ValueError for a blob that is not a 1-D float64 vector, and for times that are not finite or run backwards.
+    """
+    ids: list[Ints] = [np.zeros(0, dtype=np.int64)]
+    parts: list[TimePoints] = []
     for batch in batches:
-        bodies = []
-        for key, blob in batch:
-            head = bytes(blob[:128])
-            layout = headers.get(head) or headers.setdefault(head, _layout(head, blob))
-            offset, count = layout
-            if len(blob) != offset + 8 * count:
-                raise ValueError(f"vector {key} has {len(blob)} bytes where its header says {offset + 8 * count}")
-            ids.append(int(key))
-            counts.append(count)
-            bodies.append(blob[offset:])
-        parts.append(np.frombuffer(b"".join(bodies), dtype="<f8"))
-    return np.array(ids, dtype=np.int64), Ragged(np.concatenate(parts), np.array(counts, dtype=np.int64))
+        keys, blobs = zip(*batch, strict=True)
+        ids.append(np.array(keys, dtype=np.int64))
+        words, is_header, counts = _lay_out_alike(blobs) or _lay_out_each(blobs)
+        parts.append(_take_apart(words[~is_header], counts))
+    return np.concatenate(ids), concatenate(parts)
 
 
-def _layout(head: bytes, blob: bytes) -> tuple[int, int]:
+def _take_apart(values: Floats, counts: Ints) -> TimePoints:
+    offsets = offsets_of(counts)
+    filled = np.flatnonzero(counts > 0)
+    send = np.full(len(counts), np.nan)
+    send[filled] = values[offsets[filled]]
+    is_send = np.zeros(len(values), dtype=np.bool_)
+    is_send[offsets[filled]] = True
+    if not bool(np.isfinite(values).all()):
+        raise ValueError("time points that are not finite numbers")
+    if bool((np.diff(values)[~is_send[1:]] < 0).any()):
+        raise ValueError("time points that run backwards within a request")
+    return TimePoints(send, values[~is_send], np.maximum(counts - 1, 0))
+
+
+_LaidOut = tuple[Floats, Bools, Ints]  # all words of a batch, which of them are header, numbers per vector
+
+
+def _lay_out_alike(blobs: Sequence[bytes]) -> _LaidOut | None:
+    """The usual batch, as a whole: every header has 128 bytes, as numpy writes it for any vector. Else None."""
+    lengths = np.fromiter(map(len, blobs), dtype=np.int64, count=len(blobs))
+    if int(lengths.min()) < _USUAL_HEADER or bool((lengths % 8 != 0).any()):
+        return None
+    words = np.frombuffer(b"".join(blobs), dtype="<f8")
+    in_header = offsets_of(lengths // 8)[:-1, None] + np.arange(_USUAL_HEADER // 8)
+    # Blobs of one length must share one header, so only one of each length is parsed.
+    distinct, first, which = np.unique(lengths, return_index=True, return_inverse=True)
+    headers = words.view(np.int64)[in_header]
+    if not bool((headers == headers[first][which]).all()):
+        return None
+    for length, index in zip(distinct.tolist(), first.tolist(), strict=True):
+        if _layout(blobs[index]) != (_USUAL_HEADER, (length - _USUAL_HEADER) // 8):
+            return None
+    is_header = np.zeros(len(words), dtype=np.bool_)
+    is_header[in_header.ravel()] = True
+    return words, is_header, (lengths - _USUAL_HEADER) // 8
+
+
+def _lay_out_each(blobs: Sequence[bytes]) -> _LaidOut:
+    counts, bodies = [], []
+    for blob in blobs:
+        offset, count = _layout(blob)
+        if len(blob) != offset + 8 * count:
+            raise ValueError(f"a vector has {len(blob)} bytes where its header says {offset + 8 * count}")
+        counts.append(count)
+        bodies.append(blob[offset:])
+    words = np.frombuffer(b"".join(bodies), dtype="<f8")
+    return words, np.zeros(len(words), dtype=np.bool_), np.array(counts, dtype=np.int64)
+
+
+def _layout(blob: bytes) -> tuple[int, int]:
     """Where the numbers start and how many there are, by the header of format 1 or 2."""
+    head = blob[:12]
     if len(head) < 12 or not head.startswith(_MAGIC):
         raise ValueError("a blob is not in .npy format")
     size, start = (2, 10) if head[6] == 1 else (4, 12)
