@@ -30,12 +30,14 @@ MAX_READ_BYTES = 16 << 20
 MAX_WRITE_BYTES = 256 << 20
 IDLE_EXIT_S = 900.0
 LOOP_S = 0.2
+STALE_HEARTBEAT_S = 3.0
 NOT_LOCAL = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "lustre", "gpfs", "glusterfs", "afs")
 COOKIE = "TUNELOOP_JOB"
 FAILPOINT = "TUNELOOP_FAILPOINT"  # name of the boundary at which this process kills itself, in tests
 FAILPOINT_ONCE = "TUNELOOP_FAILPOINT_ONCE"  # path: fire only for the one who creates it
 BOOT_ID_FILE = "TUNELOOP_BOOT_ID_FILE"  # a simulated host has a boot id of its own
-PRIVATE_ENV = ("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "OLDPWD", "SHLVL", "_")
+LOGIN_ENV = ("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "OLDPWD", "SHLVL", "_")
+PRIVATE_ENV = (*LOGIN_ENV, FAILPOINT, FAILPOINT_ONCE, BOOT_ID_FILE)
 PROBES: Dict[str, List[str]] = {
     "npu_info": ["npu-smi", "info"],
     "npu_mapping": ["npu-smi", "info", "-m"],
@@ -584,7 +586,7 @@ class Supervisor:
 
     def _environment(self) -> Dict[str, str]:
         """The host's environment (a container image sets what its runtime needs), then the job's own."""
-        kept = {k: v for k, v in os.environ.items() if k not in PRIVATE_ENV and not k.startswith("TUNELOOP_")}
+        kept = {k: v for k, v in os.environ.items() if k not in PRIVATE_ENV}
         kept.update(self.spec["env"])
         kept[COOKIE] = "%s:%s" % (self.job.id, self.spec["nonce"])
         kept["SPT_NOENV"] = "1"  # keeps setproctitle from overwriting the cookie in /proc/<pid>/environ
@@ -1088,16 +1090,25 @@ class Host:
             state = self._fence(job, "cancelled before it ran")
             if state["status"] in ("launching", "running") and not state["cancel_requested"]:
                 publish(job.directory, "cancel", {"boot": boot_id(), "t": boot_clock()})
+                self._signal_supervisor(job, signal.SIGCHLD)  # it looks at once, not within LOOP_S
         failpoint("cancel_recorded")
         until = boot_clock() + float(request.get("wait_s", 0.0))
         while state["status"] in ("launching", "running", "unsupervised"):
             if state["status"] == "unsupervised":
                 self._kill_survivors(job)
+            elif (state["heartbeat_age_s"] or 0.0) > STALE_HEARTBEAT_S:
+                self._signal_supervisor(job, signal.SIGCONT)  # a stopped one cannot kill what it supervises
             if boot_clock() >= until:
                 break
             select.select([], [], [], 0.05)
             state = job.state()
         return state
+
+    def _signal_supervisor(self, job: Job, number: int) -> None:
+        started = self._started_here(job)
+        process = read_process(started["supervisor"]["pid"]) if started else None
+        if started and process and process.start == started["supervisor"]["start"]:
+            send_signal(process, number)
 
     def _kill_survivors(self, job: Job) -> None:
         started = self._started_here(job)

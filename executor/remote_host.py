@@ -39,6 +39,7 @@ from executor.remote_types import (
 )
 from executor.ssh import ConnectionLost, SshConnection, resolve_endpoint
 from executor.ssh.connection import Stream
+from executor.ssh.errors import NoFreeChannel
 from executor.ssh.session import MAX_DATA_BYTES, AgentSession, agent_command
 from experiments.errors import HostUnreachable, LeaseRefused
 from experiments.serving_config import digest
@@ -64,6 +65,7 @@ __all__ = [
 
 CALL_TIMEOUT_S = 20.0
 CONNECT_TIMEOUT_S = 10.0
+SESSION_START_S = 10.0
 WAIT_SLICE_S = 5.0
 READ_CHUNK_BYTES = 4 << 20
 IDLE_SESSIONS = 3
@@ -311,7 +313,20 @@ class RemoteHost:
                 if session.is_open:
                     return session
                 session.close()
-        return AgentSession(self._connected(deadline), self._command, deadline)
+        return self._new_session(deadline)
+
+    def _new_session(self, deadline: float) -> AgentSession:
+        """A connection on which no agent starts in half the time that is left may be half dead: the next try gets
+        a fresh one."""
+        connection = self._connected(deadline)
+        left = deadline - time.monotonic()
+        start_by = time.monotonic() + max(left / 2, min(left, SESSION_START_S))
+        try:
+            return AgentSession(connection, self._command, start_by)
+        except ConnectionLost as error:
+            if time.monotonic() >= start_by and not isinstance(error, NoFreeChannel):
+                connection.close()
+            raise
 
     def _give_back(self, session: AgentSession) -> None:
         with self._lock:

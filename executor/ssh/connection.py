@@ -16,7 +16,7 @@ from pathlib import Path
 import paramiko
 
 from executor.ssh.config import Endpoint
-from executor.ssh.errors import AuthenticationRefused, ConnectionLost, HostKeyRefused
+from executor.ssh.errors import AuthenticationRefused, ConnectionLost, HostKeyRefused, NoFreeChannel
 from executor.ssh.keys import read_private_keys
 
 MAX_CHANNELS = 8  # sshd's MaxSessions is 10
@@ -115,7 +115,7 @@ class SshConnection:
 
     def _open(self, kind: str, target: tuple[str, int] | None, deadline: float) -> paramiko.Channel:
         if not self._slots.acquire(timeout=remaining(deadline)):
-            raise ConnectionLost("no free channel before the deadline")
+            raise NoFreeChannel("no free channel before the deadline")
         try:
             source = ("127.0.0.1", 0) if target else None
             return self._transport.open_channel(kind, target, source, timeout=remaining(deadline))
@@ -123,7 +123,7 @@ class SshConnection:
             self._slots.release()
             if target and error.code == 2:
                 raise ConnectionRefusedError(f"{target[0]}:{target[1]} on {self.endpoint.name}") from error
-            raise ConnectionLost(f"channel refused: {error}") from error
+            raise NoFreeChannel(f"channel refused: {error}") from error
         except (OSError, paramiko.SSHException, EOFError) as error:
             self._slots.release()
             raise ConnectionLost(f"open channel: {error or type(error).__name__}") from error

@@ -28,6 +28,7 @@ from paramiko.common import (
 
 LOGIN_TIMEOUT_S = 20.0
 BLOCK_BYTES = 1 << 16
+GONE = (OSError, EOFError, ValueError, paramiko.SSHException)  # ways in which the other end can be no more
 
 
 class EmbeddedSshServer:
@@ -149,12 +150,18 @@ class _Session(paramiko.ServerInterface):
         return OPEN_SUCCEEDED
 
     def forward_channels(self) -> None:
-        """Serves tunnels for as long as the connection lives. paramiko hands channels out by `accept`, one taker only:
-        with several, a wake-up can be lost."""
+        """Serves tunnels while the connection lives. paramiko hands channels out by `accept`, to one taker only:
+        with several, a wake-up can be lost. A session channel that nobody holds is closed before its exec comes."""
+        sessions: list[paramiko.Channel] = []
         while self._transport.is_active():
             channel = self._transport.accept(1.0)
-            target = self._targets.pop(channel.get_id(), None) if channel is not None else None
-            if channel is not None and target is not None:
+            sessions = [live for live in sessions if not live.closed]
+            if channel is None:
+                continue
+            target = self._targets.pop(channel.get_id(), None)
+            if target is None:
+                sessions.append(channel)
+            else:
                 _in_background(_relay, channel, target)
         for target in self._targets.values():
             target.close()
@@ -164,19 +171,20 @@ def _relay(channel: paramiko.Channel, target: socket.socket) -> None:
     """Copies both ways until both sides have ended; each end of input is passed on."""
     _in_background(_pump, channel.recv, target.sendall, lambda: target.shutdown(socket.SHUT_WR))
     _pump(target.recv, channel.sendall, channel.shutdown_write)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(*GONE):
         target.shutdown(socket.SHUT_RDWR)
     target.close()
-    channel.close()
+    with contextlib.suppress(*GONE):
+        channel.close()
 
 
 def _pump(read: Callable[[int], bytes], write: Callable[[bytes], object], end: Callable[[], object]) -> None:
     try:
         while data := read(BLOCK_BYTES):
             write(data)
-    except (OSError, EOFError, ValueError):
+    except GONE:
         pass
-    with contextlib.suppress(OSError, EOFError, ValueError):
+    with contextlib.suppress(*GONE):
         end()
 
 
@@ -201,7 +209,7 @@ def _run_command(channel: paramiko.Channel, command: str, home: Path, env: Mappi
     code = process.wait()
     for thread in (outputs, errors):
         thread.join(1.0)  # a daemon of the command may hold the pipe for ever
-    with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+    with contextlib.suppress(*GONE):
         if code >= 0:
             channel.send_exit_status(code)
         channel.close()

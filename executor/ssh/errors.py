@@ -9,6 +9,10 @@ class ConnectionLost(Exception):
     """The connection broke, or an answer did not come in time. Says nothing about what the host did."""
 
 
+class NoFreeChannel(ConnectionLost):
+    """The connection is well, but has no channel for us now."""
+
+
 class HostKeyRefused(HostUnreachable):
     """The host's key is unknown or is not the known one. Nothing was sent; a person has to look."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import TestHost, finished, lease_of, shell
+from remote_testbed import TestHost, finished, lease_of, shell
 
 from executor.remote_host import HostRefused, ProbeName, RemoteHost
 from experiments.errors import HostUnreachable

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import TestHost, finished, lease_of, shell
+from remote_testbed import TestHost, finished, lease_of, shell
 
 from executor.remote_host import HostRefused, JobSpec, JobStatus, RemoteHost
 from experiments.errors import LeaseRefused
