@@ -90,7 +90,7 @@ def paused(reason: str) -> ControlState:
 
 def parse_control(text: str | bytes, file: str) -> ControlState:
     """Raises InputError for anything but a complete, known and unambiguous order."""
-    document = parse_document(_quote_lease(text), file)
+    document = parse_document(_quote_times(text), file)
     state = validate(document, ControlState)
     _refuse_cut_off(document)
     return state
@@ -186,16 +186,14 @@ def _refuse_cut_off(document: Document) -> None:
         )
 
 
-# The one bare timestamp that is accepted, because the file is written by hand at night. The key stands at the start
+# A bare timestamp is accepted here, because the file is written by hand at night. Its key stands at the start
 # of its line, so that a text of several lines, which is indented, never matches.
-_LEASE = (
-    r"^(authorized_until:[ ]+)([0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.]{5,15}(?:Z|[+-][0-9:]{2,6})?)(?=[ \t\r]*(?:#.*)?$)"
-)
-_LEASE_TEXT = re.compile(_LEASE, re.MULTILINE)
-_LEASE_BYTES = re.compile(_LEASE.encode(), re.MULTILINE)
+_TIME = r"^([a-z_]+:[ ]+)([0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.]{5,15}(?:Z|[+-][0-9:]{2,6})?)(?=[ \t\r]*(?:#.*)?$)"
+_TIME_IN_TEXT = re.compile(_TIME, re.MULTILINE)
+_TIME_IN_BYTES = re.compile(_TIME.encode(), re.MULTILINE)
 
 
-def _quote_lease(text: str | bytes) -> str | bytes:
+def _quote_times(text: str | bytes) -> str | bytes:
     if isinstance(text, str):
-        return _LEASE_TEXT.sub(r'\1"\2"', text)
-    return _LEASE_BYTES.sub(rb'\1"\2"', text)
+        return _TIME_IN_TEXT.sub(r'\1"\2"', text)
+    return _TIME_IN_BYTES.sub(rb'\1"\2"', text)

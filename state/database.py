@@ -16,6 +16,7 @@ from state.errors import StoreUnusable
 from state.journal_store import SqlJournal
 from state.ledger_store import SqlLedger
 from state.schema import migrate, require_head
+from state.views import Views
 
 
 class Database:
@@ -33,6 +34,9 @@ class Database:
 
     def drivers(self, now: Callable[[], datetime]) -> SqlDrivers:
         return SqlDrivers(self._store, now)
+
+    def views(self) -> Views:
+        return Views(self._store)
 
     def check_integrity(self) -> None:
         """SQLite's own check of its file; raises StoreUnusable. A server looks after its files itself."""
