@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agent.planner.packet import EvidencePacket, KnobPart, OutcomePart
-from agent.planner.redaction import Redactor
+from agent.planner.redaction import WITHHELD, Redactor
 from experiments.card import CardDraft
 from experiments.serving_config import Value
 
@@ -27,8 +27,9 @@ class PacketDocument:
     """One packet, seen through one redactor."""
 
     def __init__(self, packet: EvidencePacket, redactor: Redactor) -> None:
-        self._packet, self._redactor = packet, redactor
         self._written = {knob.path: _written_values(knob, redactor) for knob in packet.knobs}
+        self._packet = packet
+        self._redactor = redactor.knowing(self._stand_ins(redactor))
 
     @property
     def choices(self) -> dict[str, dict[str, Value]]:
@@ -75,6 +76,17 @@ class PacketDocument:
             "scope": "in" if outcome.in_scope else "suspect" if outcome.suspect else "out",
             "source": self._say(outcome.source),
         }
+
+    def _stand_ins(self, redactor: Redactor) -> dict[str, str]:
+        """What is withheld elsewhere in the packet is withheld in its sentences too."""
+        incumbent = self._packet.incumbent.items()
+        settings = [value for path, value in incumbent if redactor.setting(path, value) == WITHHELD]
+        # One plain word ("auto") is no name that could be told from prose.
+        stand_ins = {v: f"[{WITHHELD}]" for v in settings if isinstance(v, str) and not v.isalpha()}
+        for written in self._written.values():
+            options = {typed[1]: text for typed, text in written.items() if text != value_text(typed[1])}
+            stand_ins |= {value: text for value, text in options.items() if isinstance(value, str)}
+        return stand_ins
 
     def _say(self, text: str) -> str:
         return self._redactor.text(text, SENTENCE_CHARS)

@@ -18,7 +18,7 @@ from agent.planner.packet import EvidencePacket, OutcomePart
 from agent.planner.packet_document import Document, PacketDocument
 from agent.planner.redaction import Redactor
 from experiments.card import Wall
-from experiments.serving_config import Value
+from experiments.serving_config import Value, digest
 from prompts import load, version
 
 MAX_CARDS = 3
@@ -56,7 +56,7 @@ def render(packet: EvidencePacket, max_chars: int, redactor: Redactor | None = N
     while True:
         gone = set(order[:dropped])
         kept = [outcome for place, outcome in enumerate(packet.outcomes) if place not in gone]
-        messages = _messages(packet, view, kept, dropped)
+        messages = _messages(view, kept, dropped)
         excess = _chars(messages) - max_chars
         if excess <= 0:
             break
@@ -87,9 +87,8 @@ def _chars(messages: Sequence[Message]) -> int:
 
 
 def _expendable(outcomes: Sequence[OutcomePart]) -> list[int]:
-    """Places of outcomes in the order in which they may go: out of scope, suspect, in scope; the oldest first."""
-    rank = {place: (o.in_scope, o.suspect, place) for place, o in enumerate(outcomes)}
-    return sorted(rank, key=rank.__getitem__)
+    """Places of outcomes in the order in which they may go: out of scope before in scope, the oldest first."""
+    return sorted(range(len(outcomes)), key=lambda place: (outcomes[place].in_scope, place))
 
 
 def _count_to_free(excess: int, lengths: Iterable[int]) -> int:
@@ -102,22 +101,21 @@ def _count_to_free(excess: int, lengths: Iterable[int]) -> int:
     return count
 
 
-def _messages(
-    packet: EvidencePacket, view: PacketDocument, outcomes: Sequence[OutcomePart], left_out: int
-) -> tuple[Message, ...]:
-    # Not to be foreseen by the author of any text in the packet: the digest covers every text.
-    fence = f"=====packet-{packet.digest[:16]}====="
+def _messages(view: PacketDocument, outcomes: Sequence[OutcomePart], left_out: int) -> tuple[Message, ...]:
+    document = _document_text(view.rows(outcomes, left_out))
+    objections = "\n".join(map(_line, view.objections()))
+    # Not to be foreseen by the author of any text inside: it depends on all of them.
+    fence = f"=====data-{digest([document, objections])[:16]}====="
     variables = {
         "max_cards": MAX_CARDS,
         "walls": ", ".join(Wall),
         "fence": fence,
-        "document": _document_text(view.rows(outcomes, left_out)),
+        "document": document,
     }
     user = _render_block("evidence", variables)
-    objections = view.objections()
     if objections:
         repair = _ENVIRONMENT.from_string(load("repair.md"))
-        user += "\n\n" + repair.render(fence=fence, objections="\n".join(map(_line, objections))).strip()
+        user += "\n\n" + repair.render(fence=fence, objections=objections).strip()
     return (
         Message(role="system", content=_render_block("rules", variables)),
         Message(role="user", content=user),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from experiments.serving_config import Value
 
@@ -51,17 +51,26 @@ class Redactor:
     """`private` are words that never leave: hosts, accounts and folders of the pool."""
 
     def __init__(self, private: Collection[str] = ()) -> None:
-        words = sorted({word for word in private if len(word) > 1}, key=len, reverse=True)
-        joined = "|".join(map(re.escape, words))
-        self._private = re.compile(rf"(?<!\w)(?:{joined})(?!\w)", re.IGNORECASE) if words else None
+        self._words = {_plain(word): f"[{WITHHELD}]" for word in private if len(_plain(word)) > 1}
+        self._private = _any_of(self._words)
+
+    def knowing(self, replacements: Mapping[str, str]) -> Redactor:
+        """A redactor that also replaces these texts, each by what stands for it in the prompt."""
+        more = Redactor()
+        more._words = self._words | {_plain(w): shown for w, shown in replacements.items() if len(_plain(w)) > 1}
+        more._private = _any_of(more._words)
+        return more
 
     def text(self, text: str, limit: int) -> str:
         """One line of printable text, with private parts withheld, at most `limit` characters."""
         line = clean_line(text[: 8 * limit])
         if self._private is not None:
-            line = self._private.sub(f"[{WITHHELD}]", line)
+            line = self._private.sub(self._stand_in, line)
         line = _PRIVATE.sub(f"[{WITHHELD}]", line)
         return line if len(line) <= limit else line[: limit - len(_CUT)] + _CUT
+
+    def _stand_in(self, found: re.Match[str]) -> str:
+        return self._words.get(found[0].lower(), f"[{WITHHELD}]")
 
     def is_shown(self, value: Value) -> bool:
         """Whether a value of a knob may be shown as it is: numbers, and short words that name no host or path."""
@@ -76,6 +85,16 @@ class Redactor:
         if not isinstance(value, str) or (_VOCABULARY.fullmatch(name) and self.is_shown(value)):
             return value
         return WITHHELD
+
+
+def _any_of(words: Collection[str]) -> re.Pattern[str] | None:
+    """Whole words only, the longest first: a folder before the folder that it is in."""
+    parts = [rf"(?<!\w){re.escape(word)}(?!\w)" for word in sorted(words, key=len, reverse=True)]
+    return re.compile("|".join(parts), re.IGNORECASE) if parts else None
+
+
+def _plain(word: str) -> str:
+    return clean_line(word).lower()
 
 
 def clean_line(text: str) -> str:
