@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -25,21 +24,19 @@ from executor.simulated.aisbench_config import (
     read_rows,
     requests_of,
 )
-from executor.simulated.aisbench_files import RunFolder, read_run, write_run
+from executor.simulated.aisbench_files import RunFolder, StoredRequest, read_run, write_run
 from executor.simulated.aisbench_summary import NoSteadyWindow, console_tables, csv_text, summarise
-from executor.simulated.client_faults import RECORD_FAULTS, fail_after, spoil
-from executor.simulated.client_records import ClientRecord, all_failed, clip, records_of
+from executor.simulated.client_records import ClientRecord
 from executor.simulated.faults import Injector
+from executor.simulated.load_run import send_load
 from executor.simulated.model.workload import Load, Request
 from executor.simulated.virtual_pool import (
-    LoadFailed,
     PoolUnreachable,
     VirtualPool,
     account,
     count_run,
     discover,
     noise_seed,
-    report_progress,
     run_load,
 )
 
@@ -135,7 +132,7 @@ def _infer(task: Task) -> int:
     overhead = pool.calibration.chat_overhead_tokens
     requests = requests_of(rows, task.model, task.dataset, overhead, pool.heads)
     _warm_up(task, pool, requests)
-    records = _measure(task, pool, requests, noise_seed(count))
+    records = _measure(task, discover(task.model.base_url), requests, noise_seed(count))
     inputs = [str(row["question"]) for row in rows]
     write_run(task.folder, records, inputs, is_chat=task.model.is_chat)
     _log_task(task, records)
@@ -171,36 +168,8 @@ def _warm_up(task: Task, pool: VirtualPool, requests: list[Request]) -> None:
 
 
 def _measure(task: Task, pool: VirtualPool, requests: list[Request], seed: int) -> list[ClientRecord]:
-    """The formal load; the outcome is accounted to the engines before the client writes its files."""
-    injector = task.injector
-    pool = discover(task.model.base_url)
-    for engine in {pool.prefill.url: pool.prefill, pool.decode.url: pool.decode}.values():
-        engine.post("begin")
-    slow = injector.take("slow_run")
     load = Load(concurrency=task.model.concurrency, rate=task.model.rate)
-    try:
-        trace, caches = run_load(pool, requests, load, seed, float(slow.get("factor", 1.5)) if slow else 1.0)
-    except LoadFailed as failure:
-        return all_failed(requests, failure.message)
-    records = records_of(trace, requests)
-    killed = injector.take("client_killed_halfway")
-    if killed:
-        report_progress(clip(trace, trace.duration / 2), task.dataset.abbr)
-        account(pool, clip(trace, trace.duration / 2), caches)
-        os.kill(os.getpid(), signal.SIGKILL)
-    report_progress(trace, task.dataset.abbr)
-    died = injector.take("decode_dies_in_run", "prefill_dies_in_run")
-    if died:
-        records = fail_after(records, trace.duration / 2, "Bad Gateway")
-        trace = clip(trace, trace.duration / 2)
-    account(pool, trace, caches)
-    if died:
-        engine = pool.decode if died["fault"] == "decode_dies_in_run" else pool.prefill
-        engine.post(
-            "die", {"lines": "Scheduler hit an exception: Traceback (most recent call last):\nRuntimeError: 507035"}
-        )
-    fault = injector.take(*RECORD_FAULTS)
-    return spoil(records, fault) if fault else records
+    return send_load(pool, requests, load, seed, task.injector, task.dataset.abbr).records
 
 
 def _log_task(task: Task, records: list[ClientRecord]) -> None:
@@ -248,7 +217,7 @@ def _summary(task: Task) -> int:
     return _write_summary(task, stored, total)
 
 
-def _write_summary(task: Task, stored: list, total: int) -> int:  # type: ignore[type-arg]
+def _write_summary(task: Task, stored: list[StoredRequest], total: int) -> int:
     stage = "stable" if task.arguments.summarizer == "stable_stage" else "total"
     try:
         summary = summarise(stored, total, task.model.concurrency, stage)

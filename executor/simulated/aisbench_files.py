@@ -45,13 +45,12 @@ class RunFolder:
 def time_points(record: ClientRecord, origin: float) -> Floats:
     """`[send, role chunk, chunk …, finish, usage]` in seconds of the monotonic clock."""
     if not record.is_success or len(record.times) == 0:
-        points: Floats = origin + np.array([record.sent, *record.times])
-        return points
+        return np.asarray(origin + np.array([record.sent, *record.times]), dtype=np.float64)
     first, last = record.times[0], record.times[-1]
-    points = origin + np.concatenate(
+    arrivals = np.concatenate(
         ([record.sent, first - _ROLE_GAP_S], record.times, [last + _USAGE_GAP_S, last + 2 * _USAGE_GAP_S])
     )
-    return points
+    return np.asarray(origin + arrivals, dtype=np.float64)
 
 
 def write_run(folder: RunFolder, records: Sequence[ClientRecord], inputs: Sequence[str], *, is_chat: bool) -> None:

@@ -1,4 +1,4 @@
-"""AISBench's own summary of a run: the per-request table and the common metrics, by its definitions and its rounding."""
+"""AISBench's own summary of a run: the per-request table and the common metrics, defined and rounded as there."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Faults injected by name. The file lists what is to go wrong and how often; taking a fault decrements it on disk.
 
-The file is JSON: `[{"fault": "server_exits_at_start", "program": "server", "role": "decode", "times": 1, "match": "--port"}]`.
-`role`, `times` (1) and `match` (a substring of the joined argv) are optional; extra keys are the fault's own settings.
+The file is JSON: `[{"fault": "server_exits_at_start", "program": "server", "role": "decode", "times": 1}]`. `role`,
+`times` (1) and `match` (a substring of the joined argv) are optional; extra keys are the fault's own settings.
 """
 
 from __future__ import annotations

@@ -85,6 +85,7 @@ def _pool(folder: Path, hosts: tuple[HostPlan, ...], described: Mapping[str, Any
             "router": list(programs.ROUTER),
             "aisbench": list(programs.AISBENCH),
             "bench_serving": list(programs.BENCH_SERVING),
+            "dataset": list(programs.DATASET),
         },
         "timeouts": {"ready": 60.0, "canary": 30.0, "warm_up": 120.0, "cache": 120.0, "measure": 300.0},
     }

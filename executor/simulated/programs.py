@@ -1,4 +1,4 @@
-"""The programs of a simulated pool as argv prefixes, for a pool file: put the real program's own arguments after them."""
+"""The programs of a simulated pool as argv prefixes, for a pool file: the real program's own arguments follow."""
 
 from __future__ import annotations
 
@@ -8,3 +8,4 @@ SERVER = [sys.executable, "-m", "executor.simulated.server"]
 ROUTER = [sys.executable, "-m", "executor.simulated.router"]
 BENCH_SERVING = [sys.executable, "-m", "executor.simulated.bench_serving"]
 AISBENCH = [sys.executable, "-m", "executor.simulated.aisbench"]
+DATASET = [sys.executable, "-m", "executor.simulated.dataset"]

@@ -1,5 +1,4 @@
-"""The HTTP surface of the simulated server: the endpoints of reference/sglang.md §3, and `/_simulated/*` for the clients
-of the simulated pool."""
+"""The HTTP surface of the simulated server: the endpoints of reference/sglang.md §3, and `/_simulated/*` for its clients."""
 
 from __future__ import annotations
 

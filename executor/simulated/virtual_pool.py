@@ -1,5 +1,5 @@
-"""A client's view of the simulated pool: finds the engines through the router, runs a load on the model in virtual time,
-and hands the outcome back to the engines."""
+"""A client's view of the simulated pool: finds the engines through the router, runs a load on the model in virtual
+time, and hands the outcome back to the engines."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from executor.simulated.effective import decode_setup, prefill_setup
 from executor.simulated.http_json import call
 from executor.simulated.model.cache import PrefixCache
 from executor.simulated.model.memory import prefill_fits
+from executor.simulated.model.mixed import MixedRun
 from executor.simulated.model.noise import RunNoise
 from executor.simulated.model.parameters import Calibration
-from executor.simulated.model.run import PoolRun, PoolSetup
+from executor.simulated.model.pool_setup import PoolSetup
+from executor.simulated.model.run import PoolRun
 from executor.simulated.model.setup import PrefillSetup
 from executor.simulated.model.trace import RunTrace
 from executor.simulated.model.workload import Load, Request
@@ -34,7 +36,8 @@ PACE_VARIABLE = "TUNELOOP_SIM_PACE"  # real seconds that a run takes
 OUT_OF_MEMORY = (
     "Prefill out of memory. Try to lower your batch size.\n"
     "Scheduler hit an exception: Traceback (most recent call last):\n"
-    "torch.OutOfMemoryError: NPU out of memory. Tried to allocate 4.51 GiB (NPU 0; 60.97 GiB total capacity; 3.12 GiB free)"
+    "torch.OutOfMemoryError: NPU out of memory. Tried to allocate 4.51 GiB "
+    "(NPU 0; 60.97 GiB total capacity; 3.12 GiB free)"
 )
 
 
@@ -159,7 +162,8 @@ def run_load(
         calibration=pool.calibration,
         mixed=pool.is_mixed,
     )
-    return PoolRun(setup, requests, load, caches, noise).run(), caches
+    engine = MixedRun if pool.is_mixed else PoolRun
+    return engine(setup, requests, load, caches, noise).run(), caches
 
 
 def load_caches(pool: VirtualPool, prefill: PrefillSetup) -> list[PrefixCache]:

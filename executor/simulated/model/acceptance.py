@@ -11,7 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from executor.simulated.model.parameters import Acceptance
+from executor.simulated.model.setup import DecodeSetup
 from executor.simulated.model.trace import Ints
+from executor.simulated.model.workload import Request
 
 
 def mean_yield(p: float, width: int) -> float:
@@ -46,3 +48,14 @@ def draw_yields(p: float, width: int, tokens: int, rng: np.random.Generator) -> 
     yields: Ints = draws[: last + 1].astype(np.int64)
     yields[last] -= int(total[last]) - tokens
     return yields
+
+
+def draw_load(
+    acceptance: Acceptance, requests: Sequence[Request], setup: DecodeSetup, rng: np.random.Generator
+) -> list[Ints]:
+    """Tokens per step of every request; the first token of each comes from prefill."""
+    chances = draw_probabilities(acceptance, [r.task for r in requests], setup.acceptance_scale, rng)
+    return [
+        draw_yields(chance, setup.width, request.output_tokens - 1, rng)
+        for chance, request in zip(chances, requests, strict=True)
+    ]

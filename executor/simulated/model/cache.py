@@ -74,8 +74,8 @@ class PrefixCache:
     def _evict(self) -> None:
         while self.used > self.capacity:
             leaf = min(self._leaves(self._root), key=lambda node: node.used_at)
-            assert leaf.parent is not None
-            del leaf.parent.children[leaf.key]
+            if leaf.parent is not None:
+                del leaf.parent.children[leaf.key]
             self.used -= leaf.tokens
 
     def _leaves(self, node: _Node) -> list[_Node]:

@@ -12,11 +12,10 @@ from executor.simulated.model.workload import Load
 def arrival_times(load: Load, count: int, rng: np.random.Generator) -> Floats:
     """Earliest send of each request: Poisson arrivals at `rate`, or one every `gap_s` when it does not pace."""
     if load.rate is None:
-        return np.arange(count) * load.gap_s
+        return np.arange(count, dtype=np.float64) * load.gap_s
     gaps = rng.exponential(1.0 / load.rate, size=count)
     gaps[:1] = 0.0
-    times: Floats = np.cumsum(gaps)
-    return times
+    return np.cumsum(gaps).astype(np.float64)
 
 
 class Client:
@@ -24,24 +23,28 @@ class Client:
 
     def __init__(self, load: Load, arrivals: Floats) -> None:
         self._arrivals, self._limit = arrivals, load.concurrency or len(arrivals)
-        self._next, self.in_flight = 0, 0
+        self._turnaround = load.turnaround_s
+        self._next = 0
+        self._freed: list[float] = []  # times at which slots became free, in order
 
-    def due(self, now: float) -> list[int]:
-        """Requests to send now."""
-        sent: list[int] = []
-        while self._next < len(self._arrivals) and self.in_flight < self._limit:
-            if self._arrivals[self._next] > now:
-                break
-            sent.append(self._next)
+    def due(self, now: float) -> list[tuple[int, float]]:
+        """Requests to send until now, each with its own time."""
+        sent: list[tuple[int, float]] = []
+        at = self.next_send()
+        while at is not None and at <= now:
+            sent.append((self._next, at))
             self._next += 1
-            self.in_flight += 1
+            at = self.next_send()
         return sent
 
-    def next_arrival(self) -> float | None:
-        """When the next request arrives, or None while that waits for a slot or nothing is left."""
-        if self._next >= len(self._arrivals) or self.in_flight >= self._limit:
+    def next_send(self) -> float | None:
+        """When the next request is sent; None while that waits for a completion, or nothing is left."""
+        place = self._next - self._limit
+        if self._next >= len(self._arrivals) or place >= len(self._freed):
             return None
-        return float(self._arrivals[self._next])
+        arrival = float(self._arrivals[self._next])
+        return arrival if place < 0 else max(arrival, self._freed[place])
 
-    def complete(self) -> None:
-        self.in_flight -= 1
+    def complete(self, now: float) -> None:
+        """A request ended; its slot is free after the client's own turnaround."""
+        self._freed.append(now + self._turnaround)

@@ -95,6 +95,10 @@ class DecodeSide:
         steps = max(0, int(np.ceil((now - self._since) / self._seconds - 1e-9)))
         return self._since + steps * self._seconds, self._step + steps
 
+    def time_of(self, step: int) -> tuple[float, int]:
+        """When a later step begins, if the batch stays as it is."""
+        return self._since + max(0, step - self._step) * self._seconds, max(step, self._step)
+
     def next_end(self) -> tuple[float, int] | None:
         if not self._ends:
             return None

@@ -1,4 +1,4 @@
-"""Optional mechanisms as factors on the cost equations. One parameter each; see docs/serving-model.md for their rows."""
+"""Optional mechanisms as factors on the cost equations. One parameter each; docs/serving-model.md has their rows."""
 
 from __future__ import annotations
 

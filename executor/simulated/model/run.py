@@ -8,34 +8,25 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 import numpy as np
 
-from executor.simulated.model.acceptance import draw_probabilities, draw_yields
+from executor.simulated.model.acceptance import draw_load
 from executor.simulated.model.admission import Piece
 from executor.simulated.model.cache import PrefixCache
 from executor.simulated.model.client import Client, arrival_times
 from executor.simulated.model.decode import DecodeSide
 from executor.simulated.model.noise import RunNoise
-from executor.simulated.model.parameters import Calibration
+from executor.simulated.model.pool_setup import PoolSetup
 from executor.simulated.model.prefill import PrefillSide
 from executor.simulated.model.results import collect
-from executor.simulated.model.setup import DecodeSetup, PrefillSetup, Routing
+from executor.simulated.model.setup import Routing
 from executor.simulated.model.trace import RunTrace
 from executor.simulated.model.workload import Load, Request
 
-Kind = Literal["arrive", "forward", "kv", "decode"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolSetup:
-    """A prefill engine and a decode engine behind a router."""
-
-    prefill: PrefillSetup
-    decode: DecodeSetup
-    calibration: Calibration
-    mixed: bool = False
+Kind = Literal["send", "forward", "kv", "decode"]
 
 
 @dataclass(order=True, slots=True)
@@ -73,13 +64,7 @@ class PoolRun:
         rng = noise.rng
         self._pool, self._requests, self._noise = pool, requests, noise
         self._client = Client(load, arrival_times(load, len(requests), rng))
-        chances = draw_probabilities(
-            pool.calibration.acceptance, [r.task for r in requests], pool.decode.acceptance_scale, rng
-        )
-        yields = [
-            draw_yields(p, pool.decode.width, request.output_tokens - 1, rng)
-            for p, request in zip(chances, requests, strict=True)
-        ]
+        yields = draw_load(pool.calibration.acceptance, requests, pool.decode, rng)
         self._prefill = PrefillSide(pool.prefill, pool.calibration.prefill, requests, caches)
         self._decode = DecodeSide(pool.decode, pool.calibration.decode, requests, yields)
         self._router = _Router(rng)
@@ -89,6 +74,7 @@ class PoolRun:
         self._prefill_end = np.zeros(len(requests))
         self._forwarding = False
         self._busy_s = 0.0
+        self._wake_at = inf
 
     def run(self) -> RunTrace:
         self._send(0.0)
@@ -99,7 +85,8 @@ class PoolRun:
 
     def _handle(self, event: _Event) -> None:
         match event.kind, event.payload:
-            case "arrive", _:
+            case "send", _:
+                self._wake_at = inf
                 self._send(event.at)
             case "forward", list() as batches:
                 self._end_forward(event.at, batches)
@@ -113,17 +100,23 @@ class PoolRun:
         heapq.heappush(self._events, _Event(at, self._numbers, kind, payload))
 
     def _send(self, now: float) -> None:
-        for index in self._client.due(now):
-            self._sent[index] = now
-            request = self._requests[index]
-            rank = request.rank if request.rank is not None else self._router.choose(self._prefill, "prefill")
+        for index, at in self._client.due(now):
+            self._sent[index] = at
+            rank = self._requests[index].rank
+            if rank is None:
+                rank = self._router.choose(self._prefill, "prefill")
             self._prefill.assign(index, rank % self._pool.prefill.dp)
             if self._decode.assign(index, self._router.choose(self._decode, "decode")):
                 self._prefill.release(index)
-        upcoming = self._client.next_arrival()
-        if upcoming is not None:
-            self._schedule(max(upcoming, now), "arrive", None)
+        self._plan_send()
         self._start_forward(now)
+
+    def _plan_send(self) -> None:
+        """Wake up for the next send, once."""
+        upcoming = self._client.next_send()
+        if upcoming is not None and upcoming < self._wake_at:
+            self._wake_at = upcoming
+            self._schedule(upcoming, "send", None)
 
     def _start_forward(self, now: float) -> None:
         if self._forwarding or not self._prefill.has_work():
@@ -161,11 +154,10 @@ class PoolRun:
         for index in reserved:
             self._prefill.release(index)
         for _ in finished:
-            self._client.complete()
+            self._client.complete(now)
         following = self._decode.next_end()
         if following is not None:
             self._schedule(following[0], "decode", (self._decode.version, following[1]))
-        if finished:
-            self._send(now)
-        elif reserved:
+        self._plan_send()
+        if reserved:
             self._start_forward(now)

@@ -32,6 +32,7 @@ class PrefillSetup:
     routing: Routing
     imbalance: float = 1.0
     slowdown: float = 1.0
+    delay_passes: int = 0  # of a mixed engine: decode passes that a prefill waits for other ranks to have work
 
 
 @dataclass(frozen=True, kw_only=True)

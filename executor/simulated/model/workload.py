@@ -38,3 +38,4 @@ class Load:
     concurrency: int | None
     rate: float | None
     gap_s: float = 0.005  # AISBench sleeps 5 ms between sends when it does not pace
+    turnaround_s: float = 0.002  # from a completion to the next send in its slot
