@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -10,14 +11,17 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from executor.clock import SystemClock
 from executor.remote_host import HostAddress, JobSpec, JobState, Lease, RemoteHost
 from executor.ssh.embedded import EmbeddedSshServer, default_environment
+from executor.ssh.session import BOOTSTRAP, agent_sha256, agent_source
 
 SSHD = shutil.which("sshd") or ("/usr/sbin/sshd" if Path("/usr/sbin/sshd").exists() else None)
 numbers = itertools.count()
@@ -35,6 +39,7 @@ class TestHost:
     sshd_pid: int | None = None
     server: EmbeddedSshServer | None = None
     extra: list[RemoteHost] = field(default_factory=list)
+    cleanups: list[Callable[[], object]] = field(default_factory=list)
 
     @property
     def workdir(self) -> Path:
@@ -58,6 +63,8 @@ class TestHost:
         for remote in (self.remote, *self.extra):
             remote.close()
         kill_jobs(self.workdir)
+        for cleanup in self.cleanups:
+            cleanup()
         if self.server is not None:
             self.server.stop()
         if self.sshd_pid is not None:
@@ -174,3 +181,87 @@ def finished(remote: RemoteHost, job_id: str, within_s: float = 15.0) -> JobStat
     state = remote.poll(job_id, wait_s=within_s)
     assert not state.is_live, state
     return state
+
+
+class LocalAgent:
+    """The agent without SSH: what it does with a request, byte for byte."""
+
+    def __init__(self, workdir: Path, python: str = sys.executable, env: dict[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [python, "-I", "-S", "-c", BOOTSTRAP, str(workdir)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **(env or {})},
+        )
+        source = agent_source()
+        self.send(b"%08x %s" % (len(source), agent_sha256().encode()) + source)
+
+    def send(self, data: bytes) -> None:
+        stream = self.process.stdin
+        assert stream is not None
+        try:
+            stream.write(data)
+            stream.flush()
+        except BrokenPipeError:
+            pass
+
+    def ask(self, **request: object) -> dict[str, Any] | None:
+        """The answer, or `None` when the agent died instead."""
+        self.send(json.dumps({"id": "x", **request}).encode() + b"\n")
+        return self.read_answer()
+
+    def read_answer(self) -> dict[str, Any] | None:
+        stream = self.process.stdout
+        assert stream is not None
+        if stream.readline() != b"\n":
+            return None
+        header = stream.readline().split()
+        if len(header) != 3:
+            return None
+        answer: dict[str, Any] = json.loads(stream.read(int(header[1])))
+        answer["data"] = stream.read(int(header[2]))
+        return answer
+
+    def close(self) -> bytes:
+        """Ends the agent; returns what it wrote to stderr."""
+        _, errors = self.process.communicate(timeout=10)
+        return errors
+
+
+def run_count(host: TestHost) -> int:
+    """How often the job's own marker says that it ran: the workload's truth, not ours."""
+    marker = host.workdir / "runs"
+    return len(marker.read_text().splitlines()) if marker.exists() else 0
+
+
+def agent_processes(workdir: Path) -> list[int]:
+    """Agents and supervisors of this work directory: both were started with it as their last argument."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")[:-1] if entry.name.isdigit() else []
+        except OSError:
+            continue
+        if words and words[-1] == str(workdir).encode() and b"-S" in words:
+            found.append(int(entry.name))
+    return found
+
+
+def supervisor_of(host: TestHost, job_id: str) -> int:
+    record = json.loads((host.workdir / ".tuneloop" / "jobs" / job_id / "started.json").read_text())
+    return int(record["supervisor"]["pid"])
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def eventually(check: Callable[[], object], within_s: float = 10.0) -> None:
+    until = time.monotonic() + within_s
+    while not check():
+        assert time.monotonic() < until, "did not come true"
+        time.sleep(0.02)
