@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from experiments.control import ControlState, parse_control, paused
 from experiments.errors import InputError
+from state.errors import StoreUnusable
 
 MAX_BYTES = 64 * 1024
 
@@ -56,7 +57,10 @@ class ControlFile:
             return _pause(str(error), digest)
 
     def write(self, state: ControlState) -> None:
-        """Replace the file: readers see the old one or the new one, also after a power cut."""
+        """Replace the file: readers see the old one or the new one, also after a power cut.
+
+        Raises StoreUnusable if it cannot be written; the old file is as it was.
+        """
         with self._locked():
             self._replace(state)
 
@@ -91,11 +95,16 @@ class ControlFile:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        lock = os.open(
-            os.path.join(self._folder, f".{self._name}.lock"),
-            os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
-            0o600,
-        )
+        try:
+            with self._lock():
+                yield
+        except OSError as error:
+            raise StoreUnusable(f"{self.path} cannot be written: {error.strerror or error}") from error
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        lock = os.open(os.path.join(self._folder, f".{self._name}.lock"), flags, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -105,7 +114,7 @@ class ControlFile:
 
 def write_status(path: str | os.PathLike[str], status: Mapping[str, object]) -> None:
     """The service's short reply to the operator: flat YAML, one `key: value` line each, replaced as a whole."""
-    lines = [f"{key}: {json.dumps(value, ensure_ascii=True)}\n" for key, value in status.items()]
+    lines = [f"{key}: {_quoted(value)}\n" for key, value in status.items()]
     write_atomically(os.fspath(path), "".join(lines))
 
 
@@ -131,11 +140,16 @@ def format_control(state: ControlState) -> str:
         f"authorized_until: {until}  # nothing starts that cannot end before it" if until else "",
         f"allow: {json.dumps([str(cost) for cost in state.allow])}  # costs that need no further word: hot, restart",
         f"approve: {json.dumps(list(state.approve))}  # single cards beyond that, each once" if state.approve else "",
-        f"only: {{card: {json.dumps(state.only.card)}}}  # run just this, then pause" if state.only else "",
-        f"reason: {json.dumps(_one_line(state.reason))}",
-        f"by: {json.dumps(_one_line(state.by))}",
+        f"only: {{card: {_quoted(_one_line(state.only.card))}}}  # run just this, then pause" if state.only else "",
+        f"reason: {_quoted(_one_line(state.reason))}",
+        f"by: {_quoted(_one_line(state.by))}",
     ]
     return "".join(f"{line}\n" for line in lines if line)
+
+
+def _quoted(value: object) -> str:
+    """JSON is YAML, but for the pairs of escapes that stand for one character, and for invisible characters."""
+    return _one_line(json.dumps(value, ensure_ascii=False))
 
 
 def _one_line(text: str) -> str:
