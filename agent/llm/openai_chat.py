@@ -8,6 +8,7 @@ can echo the prompt, the key or an internal name). The SDK's hidden retries are 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,6 +63,9 @@ class EndpointMemory:
             return LADDER
         return (self.rung, *(rung for rung in LADDER if rung is not self.rung))
 
+
+# Its INFO line names the host of the endpoint, once a call.
+logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 _memories: dict[tuple[str, str], EndpointMemory] = {}
 _memories_lock = threading.Lock()

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from agent.planner.packet import EvidencePacket, KnobPart, OutcomePart
 from agent.planner.redaction import WITHHELD, Redactor
+from experiments.admission import Code
 from experiments.card import CardDraft
 from experiments.serving_config import Value
 
@@ -52,7 +53,12 @@ class PacketDocument:
                 "allowed_costs": [self._say(cost) for cost in packet.budget.allowed_costs],
             },
             "walls": self._walls(),
-            "figures": [self._figure(name, value) for name, value in packet.figures.items()],
+            "figures": [
+                {"id": self._say(name), "value": figure_value(value)}
+                for name, value in packet.figures.items()
+                if value is not None
+            ],
+            "not_observed": [self._say(name) for name, value in packet.figures.items() if value is None],
             "knobs": [self._knob(knob) for knob in packet.knobs],
             "incumbent": self._incumbent(),
             "suggestions": [self._suggestion(draft) for draft in packet.suggestions],
@@ -62,9 +68,13 @@ class PacketDocument:
         }
 
     def objections(self) -> list[str]:
-        """What was refused about the last answer. It may quote that answer, so it is data as well."""
+        """What was refused about the last answer. It may quote that answer, so it is data as well.
+
+        Why a change was refuted is left out: that sentence can quote a server's log.
+        """
         lines = self._packet.objections[-OBJECTION_LINES:]
-        return [self._redactor.text(line, OBJECTION_CHARS) for line in lines]
+        known = [line.partition(" (")[0] if line.startswith(Code.REFUTED) else line for line in lines]
+        return [self._redactor.text(line, OBJECTION_CHARS) for line in known]
 
     def outcome(self, outcome: OutcomePart) -> Document:
         return {
@@ -115,12 +125,6 @@ class PacketDocument:
             for wall in self._packet.walls
         ]
 
-    def _figure(self, name: str, value: float | None) -> Document:
-        if value is None:
-            return {"id": self._say(name), "value": NOT_OBSERVED}
-        whole = float(value).is_integer() and abs(value) < 1e15
-        return {"id": self._say(name), "value": int(value) if whole else float(f"{value:.6g}")}
-
     def _knob(self, knob: KnobPart) -> Document:
         """`current` and `tried` are written exactly as they stand in `values`."""
         written = self._written[knob.path]
@@ -129,7 +133,7 @@ class PacketDocument:
             "path": knob.path,
             "current": written[_typed(knob.current)],
             "values": [written[_typed(value)] for value in shown],
-            "values_left_out": len(knob.values) - len(shown),
+            **({"values_left_out": len(knob.values) - len(shown)} if len(shown) < len(knob.values) else {}),
             "cost": knob.cost,
             "alters_numerics": knob.alters_numerics,
             "relieves": list(knob.relieves),
@@ -175,6 +179,12 @@ def value_text(value: Value) -> str:
             return "true" if value else "false"
         case _:
             return str(value)
+
+
+def figure_value(value: float) -> float:
+    """Six significant figures, whole numbers whole: a citation of it is within the tolerance of admission."""
+    whole = float(value).is_integer() and abs(value) < 1e15
+    return int(value) if whole else float(f"{value:.6g}")
 
 
 def rounded(value: float) -> float:

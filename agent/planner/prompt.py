@@ -22,6 +22,7 @@ from experiments.serving_config import Value, digest
 from prompts import load, version
 
 MAX_CARDS = 3
+_ROW = ",\n  "  # between two rows of a table
 
 # Prompts are plain text for a model, not markup: there is nothing to escape but what JSON escapes.
 _ENVIRONMENT = Environment(
@@ -62,7 +63,7 @@ def render(packet: EvidencePacket, max_chars: int, redactor: Redactor | None = N
             break
         if dropped == len(order):
             raise PromptTooLong(f"the packet is {excess} characters too long for {max_chars} without any outcome")
-        rows = (len(_line(view.outcome(packet.outcomes[place]))) for place in order[dropped:])
+        rows = (len(_ROW + _line(view.outcome(packet.outcomes[place]))) for place in order[dropped:])
         dropped += _count_to_free(excess, rows)
     return RenderedPrompt(messages=messages, digest=prompt_digest(messages), left_out=dropped, choices=view.choices)
 
@@ -128,11 +129,11 @@ def _render_block(name: str, variables: Mapping[str, object]) -> str:
 
 
 def _document_text(document: Mapping[str, object]) -> str:
-    """JSON with one row of every list a line: as easy to read as a table, and nothing can leave its string."""
+    """JSON with one row of every table a line: easy to read, and nothing can leave its string."""
     parts = []
     for name, value in document.items():
-        if isinstance(value, list) and value:
-            rows = ",\n  ".join(map(_line, value))
+        if isinstance(value, list) and any(isinstance(row, dict) for row in value):
+            rows = _ROW.join(map(_line, value))
             parts.append(f"{_line(name)}: [\n  {rows}\n]")
         else:
             parts.append(f"{_line(name)}: {_line(value)}")
