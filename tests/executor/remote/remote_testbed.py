@@ -149,11 +149,11 @@ def start_sshd(directory: Path, client_key: Path, host_key: Path) -> TestHost:
     )
 
 
-def wait_for_port(port: int, timeout_s: float = 10.0) -> None:
+def wait_for_port(port: int, timeout_s: float = 10.0, host: str = "127.0.0.1") -> None:
     until = time.monotonic() + timeout_s
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            socket.create_connection((host, port), timeout=1).close()
         except OSError:
             if time.monotonic() > until:
                 raise
