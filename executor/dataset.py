@@ -22,53 +22,58 @@ from experiments.serving_config import digest
 PAGE_SIZE = 128
 SPARE_PAGES = 6
 PROGRAM = Path(__file__).with_name("host_dataset.py")
-PROGRAM_NAME = "host_dataset.py"
 
 
 class DatasetSpec(BaseModel):
-    """Everything that decides the bytes of a data set, besides the tokenizer."""
+    """Everything that decides the bytes of a data set. `tokenizer` is a folder on the host that builds it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    client: Literal["aisbench", "bench_serving"]
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    tokenizer: str
+    client: Literal["aisbench", "bench_serving"] = "aisbench"
     task: Literal["copy", "ordinary"]
-    requests: int = Field(ge=1)
     body_tokens: int = Field(ge=1)
     encoded_tokens: int = Field(ge=1)
     output_tokens: int = Field(ge=1)
-    seed: int
-    groups: int = Field(default=0, ge=0)  # requests share a prefix within a group; 0: none share any
-    prefix_tokens: int = Field(default=0, ge=0)  # encoded, the template's lead included
-    page_size: int = Field(default=PAGE_SIZE, ge=1)
-    min_share: float = Field(default=0.0, ge=0, lt=1)
-    seed_requests: int = Field(default=0, ge=0)
+    requests: int = Field(ge=1)
+    warm_up_requests: int = Field(default=0, ge=0)
+    seed_requests: int = Field(default=0, ge=0)  # one per group; requests share a prefix within a group
     check_requests: int = Field(default=0, ge=0)
-    warmup_requests: int = Field(default=0, ge=0)
+    prefix_tokens: int | None = Field(default=None, ge=1)  # encoded, the template's lead included
+    per_request_min: float | None = Field(default=None, gt=0, lt=1)
+    page_size: int = Field(default=PAGE_SIZE, ge=1)
+    seed: int
+
+    def document(self) -> dict[str, object]:
+        """As the host program reads it."""
+        return self.model_dump(mode="json", by_alias=True)
 
 
-class DataFile(BaseModel):
+class DataPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    path: str
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     rows: int
     bytes: int
 
 
 class DatasetManifest(BaseModel):
-    """What was built: the promise, the files, and what requests of one group share once encoded."""
+    """What was built: the promise, the parts, and what requests of one group share once encoded."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     spec: DatasetSpec
-    files: Mapping[str, DataFile]  # "formal", and "seeds", "checks", "warmup" where asked for
+    parts: Mapping[str, DataPart]  # "measure", and "warm_up", "seed", "check" where asked for
     template: bool  # whether lengths were checked within the model's chat template
     shared_tokens: int
     cacheable_tokens: int
 
     @property
     def identity(self) -> str:
-        """The identity of the measured data: the formal file's hash."""
-        return self.files["formal"].sha256
+        """The identity of the measured data: its file's hash."""
+        return self.parts["measure"].sha256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +84,6 @@ class DatasetBuild:
     files_to_upload: Mapping[str, bytes]
     folder: str
 
-    def file(self, kind: Literal["formal", "seeds", "checks", "warmup"]) -> str:
-        return f"{self.folder}/{kind}.jsonl"
-
     @property
     def manifest(self) -> str:
         return f"{self.folder}/manifest.json"
@@ -91,7 +93,7 @@ class DatasetBuild:
 class BuildProgress:
     done: int
     total: int
-    file: str
+    part: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,28 +103,27 @@ class BuildRefused:
     message: str
 
 
-def spec_of(scenario: Scenario, page_size: int = PAGE_SIZE) -> DatasetSpec:
+def spec_of(scenario: Scenario, tokenizer: str, page_size: int = PAGE_SIZE) -> DatasetSpec:
     """The data set that a scenario promises. Raises InputError where its cache state is out of reach.
 
     A warm scenario without `prefix_tokens` gets the shortest whole-page prefix with a few pages to spare.
     """
     cache = scenario.cache
-    split = None if cache.state == "zero" else _split(scenario, page_size)
     return DatasetSpec(
+        tokenizer=tokenizer,
         client=scenario.load.client,
         task=scenario.input.task,
-        requests=scenario.load.requests,
         body_tokens=scenario.input.body_tokens,
         encoded_tokens=scenario.input.encoded_tokens,
         output_tokens=scenario.output_tokens,
-        seed=scenario.load.seed,
-        groups=0 if split is None else cache.seed_requests,
-        prefix_tokens=0 if split is None else split.prefix_tokens,
-        page_size=page_size,
-        min_share=cache.per_request_min or 0.0,
+        requests=scenario.load.requests,
+        warm_up_requests=scenario.load.warmup,
         seed_requests=cache.seed_requests,
         check_requests=cache.check_requests,
-        warmup_requests=scenario.load.warmup,
+        prefix_tokens=None if cache.state == "zero" else _split(scenario, page_size).prefix_tokens,
+        per_request_min=cache.per_request_min,
+        page_size=page_size,
+        seed=scenario.load.seed,
     )
 
 
@@ -143,19 +144,16 @@ def _split(scenario: Scenario, page_size: int) -> CacheSplit:
     return split
 
 
-def compile_dataset(
-    spec: DatasetSpec, *, tokenizer_path: str, datasets_dir: str, python: tuple[str, ...] = ("python3",)
-) -> DatasetBuild:
+def compile_dataset(spec: DatasetSpec, datasets_dir: str, python: tuple[str, ...] = ("python3",)) -> DatasetBuild:
     """The build of a specification below `datasets_dir`, in a folder named by its digest."""
-    content = spec.model_dump(mode="json")
-    folder = f"{datasets_dir}/{digest({'spec': content, 'tokenizer': tokenizer_path})[:16]}"
-    program, specification = f"{folder}/{PROGRAM_NAME}", f"{folder}/spec.json"
-    options = ("--spec", specification, "--tokenizer", tokenizer_path, "--folder", folder)
+    document = spec.document()
+    folder = f"{datasets_dir}/{digest(document)[:16]}"
+    program, specification = f"{folder}/{PROGRAM.name}", f"{folder}/spec.json"
     return DatasetBuild(
-        argv=(*python, program, *options),
+        argv=(*python, program, "--spec", specification, "--out", folder),
         files_to_upload={
             program: PROGRAM.read_bytes(),
-            specification: json.dumps(content, sort_keys=True).encode(),
+            specification: json.dumps(document, sort_keys=True, indent=1).encode(),
         },
         folder=folder,
     )
@@ -168,8 +166,8 @@ def parse_event(line: str) -> BuildProgress | DatasetManifest | BuildRefused | N
     except ValueError:
         return None
     match event:
-        case {"event": "progress", "done": int(done), "total": int(total), "file": str(file)}:
-            return BuildProgress(done=done, total=total, file=file)
+        case {"event": "progress", "done": int(done), "total": int(total), "part": str(part)}:
+            return BuildProgress(done=done, total=total, part=part)
         case {"event": "refused" | "failed", "message": str(message)}:
             return BuildRefused(message=message)
         case {"event": "built", "total": _, **manifest}:

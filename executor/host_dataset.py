@@ -19,6 +19,7 @@ from typing import Any
 PROGRESS_EVERY = 16
 FIT_ATTEMPTS = 60
 WORD_POOL = 4096
+SPARE_PAGES = 6  # for what a template or a re-encoding may shift
 COPY_TASK = "\n\nRepeat the text above exactly, from its first word to its last."
 ORDINARY_TASK = "\n\nContinue the text above in the same manner, as long as you can."
 
@@ -149,7 +150,8 @@ class Builder:
     def text(self, kind: str, index: int) -> str:
         """The text of one request, of exactly `body_tokens`: shared prefix, own words, task."""
         rng = random.Random(f"{self.spec['seed']}/{kind}/{index}")  # noqa: S311
-        shared = self.prefix(index % self.spec["groups"]) if self.spec["groups"] and kind != "warmup" else []
+        groups = self.spec["seed_requests"] if self.spec["prefix_tokens"] and kind != "warm_up" else 0
+        shared = self.prefix(index % groups) if groups else []
         own = rng.choices(self.words, k=max(self.spec["body_tokens"] - len(shared), 1))
         return self._fit(shared, own, rng)
 
@@ -192,7 +194,7 @@ class Builder:
             added, expected = length - self.spec["body_tokens"], wanted - self.spec["body_tokens"]
             what = f"the chat template adds {added} tokens" if self.render else "this model has no chat template"
             raise BuildError(f"{what}; the scenario says {expected}: set encoded_tokens to {length}")
-        if self.spec["client"] == "bench_serving":
+        if self.spec["client"] == "bench_serving" and kind in ("measure", "warm_up"):
             return {"conversations": [{"role": "user", "content": text}, {"role": "assistant", "content": text[:80]}]}
         return {"question": text, "answer": "", "max_tokens": self.spec["output_tokens"]}
 
@@ -202,37 +204,62 @@ def common_prefix(first: list[int], second: list[int]) -> int:
     return next((i for i in range(shorter) if first[i] != second[i]), shorter)
 
 
-def build(spec: dict[str, Any], folder: str, tokenizer_path: str, report: Callable[[dict[str, Any]], None]) -> None:
-    builder = Builder(spec, load_tokenizer(tokenizer_path), load_template(tokenizer_path))
+PARTS = ("measure", "warm_up", "seed", "check")
+COUNT_OF = {
+    "measure": "requests",
+    "warm_up": "warm_up_requests",
+    "seed": "seed_requests",
+    "check": "check_requests",
+}
+DEFAULTS = {"client": "aisbench", "page_size": 128, "prefix_tokens": None, "per_request_min": None}
+
+
+def build(given: dict[str, Any], folder: str, report: Callable[[dict[str, Any]], None]) -> None:
+    spec = complete(given)
+    builder = Builder(spec, load_tokenizer(spec["tokenizer"]), load_template(spec["tokenizer"]))
     shared = check_prefix(builder)
     os.makedirs(folder, exist_ok=True)
-    kinds = (("formal", "requests"), ("seeds", "seed_requests"), ("checks", "check_requests"))
-    counts = [(kind, spec[name]) for kind, name in (*kinds, ("warmup", "warmup_requests")) if spec[name]]
-    total, done, files = sum(n for _, n in counts), 0, {}
-    for kind, count in counts:
-        for index in write_rows(builder, folder, kind, count):
+    counts = [(part, spec[COUNT_OF[part]]) for part in PARTS if spec[COUNT_OF[part]]]
+    total, done, parts = sum(n for _, n in counts), 0, {}
+    for part, count in counts:
+        for index in write_rows(builder, folder, part, count):
             done += 1
             if done % PROGRESS_EVERY == 0 or index == count - 1:
-                report({"event": "progress", "file": kind, "done": done, "total": total})
-        files[kind] = describe(os.path.join(folder, kind + ".jsonl"), count)
-    manifest = {"spec": spec, "files": files, "template": builder.render is not None, **shared}
+                report({"event": "progress", "part": part, "done": done, "total": total})
+        parts[part] = describe(os.path.join(folder, part + ".jsonl"), count)
+    manifest = {"spec": given, "parts": parts, "template": builder.render is not None, **shared}
     write_whole(os.path.join(folder, "manifest.json"), json.dumps(manifest, sort_keys=True, indent=1))
     report({"event": "built", "total": total, **manifest})
 
 
+def complete(given: dict[str, Any]) -> dict[str, Any]:
+    """The specification with its defaults: a warm cache without a prefix length gets the shortest that is safe."""
+    spec = {**DEFAULTS, **given}
+    missing = [name for name in ("tokenizer", "task", "seed", *COUNT_OF.values()) if name not in spec]
+    missing += [name for name in ("body_tokens", "encoded_tokens", "output_tokens") if name not in spec]
+    if missing:
+        raise BuildError(f"the specification lacks {', '.join(missing)}")
+    if spec["per_request_min"] and not spec["prefix_tokens"]:
+        page = spec["page_size"]
+        pages = -(-int(spec["per_request_min"] * spec["encoded_tokens"]) // page) + SPARE_PAGES
+        longest = (spec["encoded_tokens"] - 1) // page
+        spec["prefix_tokens"] = min(pages, longest) * page
+    return spec
+
+
 def check_prefix(builder: Builder) -> dict[str, Any]:
-    """What two requests of one group really share once encoded, in whole pages. Refuses a share that is too small."""
+    """What two requests of one group really share once encoded, in whole pages. Refuses too small a share."""
     spec = builder.spec
-    if not spec["groups"]:
+    if not spec["prefix_tokens"] or not spec["seed_requests"]:
         return {"shared_tokens": 0, "cacheable_tokens": 0}
-    first, second = (builder.encoded(builder.text(kind, 0)) for kind in ("seeds", "formal"))
+    first, second = (builder.encoded(builder.text(part, 0)) for part in ("seed", "measure"))
     shared = common_prefix(first, second)
     cacheable = shared // spec["page_size"] * spec["page_size"]
-    share = cacheable / spec["encoded_tokens"]
-    if share < spec["min_share"]:
+    share, wanted = cacheable / spec["encoded_tokens"], spec["per_request_min"] or 0.0
+    if share < wanted:
         raise BuildError(
             f"{shared} shared tokens are {cacheable} in whole pages of {spec['page_size']}: {100 * share:.4f} % of "
-            f"{spec['encoded_tokens']}, below {100 * spec['min_share']:.4f} %; lengthen prefix_tokens"
+            f"{spec['encoded_tokens']}, below {100 * wanted:.4f} %; lengthen prefix_tokens"
         )
     return {"shared_tokens": shared, "cacheable_tokens": cacheable}
 
@@ -274,7 +301,7 @@ def describe(path: str, rows: int) -> dict[str, Any]:
     with open(path, "rb") as file:
         for block in iter(lambda: file.read(1 << 20), b""):
             digest.update(block)
-    return {"sha256": digest.hexdigest(), "rows": rows, "bytes": os.path.getsize(path)}
+    return {"path": path, "sha256": digest.hexdigest(), "rows": rows, "bytes": os.path.getsize(path)}
 
 
 def write_whole(path: str, text: str) -> None:
@@ -288,8 +315,7 @@ def write_whole(path: str, text: str) -> None:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="build one frozen data set")
     parser.add_argument("--spec", required=True, help="path of the specification, JSON")
-    parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--folder", required=True)
+    parser.add_argument("--out", required=True, help="folder of the parts and of manifest.json")
     options = parser.parse_args(arguments)
 
     def report(event: dict[str, Any]) -> None:
@@ -299,7 +325,7 @@ def main(arguments: list[str]) -> int:
     try:
         with open(options.spec, encoding="utf-8") as file:
             spec = json.load(file)
-        build(spec, options.folder, options.tokenizer, report)
+        build(spec, options.out, report)
     except BuildError as error:
         report({"event": "refused", "message": str(error)})
         return 2

@@ -17,6 +17,7 @@ from executor.dataset import (
     PROGRAM,
     BuildProgress,
     BuildRefused,
+    DatasetBuild,
     DatasetManifest,
     DatasetSpec,
     compile_dataset,
@@ -26,16 +27,21 @@ from executor.dataset import (
 
 TEMPLATE = "{{ bos_token }} user {{ messages[0]['content'] }} assistant reply"  # four tokens around the body
 SPEC = DatasetSpec(
-    client="aisbench", task="copy", requests=6, body_tokens=300, encoded_tokens=304, output_tokens=64, seed=42
+    tokenizer="/set/by/each/test",
+    task="copy",
+    requests=6,
+    body_tokens=300,
+    encoded_tokens=304,
+    output_tokens=64,
+    seed=42,
 )
 WARM = SPEC.model_copy(
     update={
-        "groups": 3,
         "prefix_tokens": 256,
-        "min_share": 0.8,
+        "per_request_min": 0.8,
         "seed_requests": 3,
         "check_requests": 3,
-        "warmup_requests": 2,
+        "warm_up_requests": 2,
     }
 )
 
@@ -68,11 +74,14 @@ def tokenizer(tmp_path: Path) -> Path:
     return folder
 
 
+def _compile(folder: Path, tokenizer: Path, spec: DatasetSpec) -> DatasetBuild:
+    spec = spec.model_copy(update={"tokenizer": str(tokenizer)})
+    return compile_dataset(spec, str(folder / "sets"), python=(sys.executable,))
+
+
 def _build(folder: Path, tokenizer: Path, spec: DatasetSpec) -> tuple[int, list[object], Path]:
     """The real program in a process of its own, from the compiled command."""
-    build = compile_dataset(
-        spec, tokenizer_path=str(tokenizer), datasets_dir=str(folder / "sets"), python=(sys.executable,)
-    )
+    build = _compile(folder, tokenizer, spec)
     for path, content in build.files_to_upload.items():
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_bytes(content)
@@ -92,7 +101,7 @@ def test_every_request_encodes_to_exactly_the_promised_length(tmp_path: Path, to
     words = host_dataset.load_tokenizer(str(tokenizer))
     render = host_dataset.load_template(str(tokenizer))
     assert render is not None
-    texts = _texts(folder / "formal.jsonl")
+    texts = _texts(folder / "measure.jsonl")
     assert {300} == {len(words.encode(text)) for text in texts}
     assert {304} == {len(words.encode(render(text))) for text in texts}
     assert len(set(texts)) == 6
@@ -113,7 +122,7 @@ def test_zero_cache_requests_share_less_than_one_page(tmp_path: Path, tokenizer:
     """They begin with words of their own, so that no whole page can be reused."""
     _, _, folder = _build(tmp_path, tokenizer, SPEC)
     words = host_dataset.load_tokenizer(str(tokenizer))
-    encoded = [words.encode(text) for text in _texts(folder / "formal.jsonl")]
+    encoded = [words.encode(text) for text in _texts(folder / "measure.jsonl")]
     shared = [host_dataset.common_prefix(a, b) for i, a in enumerate(encoded) for b in encoded[:i]]
     assert max(shared) < 8
 
@@ -129,13 +138,13 @@ def test_groups_share_their_prefix_and_nothing_else(tmp_path: Path, tokenizer: P
     assert render is not None
     encoded = {
         kind: [words.encode(render(text)) for text in _texts(folder / f"{kind}.jsonl")]
-        for kind in ("formal", "seeds", "checks")
+        for kind in ("measure", "seed", "check")
     }
     assert [len(rows) for rows in encoded.values()] == [6, 3, 3]
-    for index, row in enumerate(encoded["formal"]):
-        assert host_dataset.common_prefix(row, encoded["seeds"][index % 3]) == 256
-        assert host_dataset.common_prefix(row, encoded["checks"][index % 3]) == 256
-        assert host_dataset.common_prefix(row, encoded["seeds"][(index + 1) % 3]) < 8
+    for index, row in enumerate(encoded["measure"]):
+        assert host_dataset.common_prefix(row, encoded["seed"][index % 3]) == 256
+        assert host_dataset.common_prefix(row, encoded["check"][index % 3]) == 256
+        assert host_dataset.common_prefix(row, encoded["seed"][(index + 1) % 3]) < 8
     everything = [tuple(row) for rows in encoded.values() for row in rows]
     assert len(set(everything)) == len(everything)
 
@@ -147,22 +156,20 @@ def test_a_share_lost_to_page_rounding_is_refused_before_any_row(tmp_path: Path,
     assert code == 2
     assert isinstance(events[0], BuildRefused)
     assert "250 shared tokens are 128 in whole pages of 128: 42.1053 % of 304" in events[0].message
-    assert not (folder / "formal.jsonl").exists()
+    assert not (folder / "measure.jsonl").exists()
 
 
 def test_an_interrupted_build_ends_in_the_same_bytes(tmp_path: Path, tokenizer: Path) -> None:
     """A torn last line is cut off and the rest goes on; rows do not depend on how they came about."""
     _, _, whole = _build(tmp_path / "a", tokenizer, WARM)
-    expected = (whole / "formal.jsonl").read_bytes()
-    build = compile_dataset(
-        WARM, tokenizer_path=str(tokenizer), datasets_dir=str(tmp_path / "b" / "sets"), python=(sys.executable,)
-    )
-    partial = Path(build.folder) / "formal.jsonl.part"
+    expected = (whole / "measure.jsonl").read_bytes()
+    build = _compile(tmp_path / "b", tokenizer, WARM)
+    partial = Path(build.folder) / "measure.jsonl.part"
     partial.parent.mkdir(parents=True)
     partial.write_bytes(expected[: len(expected) // 2])
     code, _, resumed = _build(tmp_path / "b", tokenizer, WARM)
     assert code == 0
-    assert expected == (resumed / "formal.jsonl").read_bytes()
+    assert expected == (resumed / "measure.jsonl").read_bytes()
     assert not partial.exists()
     manifest = parse_manifest((resumed / "manifest.json").read_bytes())
     assert isinstance(manifest, DatasetManifest)
@@ -172,17 +179,17 @@ def test_an_interrupted_build_ends_in_the_same_bytes(tmp_path: Path, tokenizer: 
 def test_a_finished_build_is_found_again(tmp_path: Path, tokenizer: Path) -> None:
     """Running it twice writes nothing anew and gives the same manifest."""
     _, first, folder = _build(tmp_path, tokenizer, SPEC)
-    before = os.stat(folder / "formal.jsonl").st_mtime_ns
+    before = os.stat(folder / "measure.jsonl").st_mtime_ns
     _, second, _ = _build(tmp_path, tokenizer, SPEC)
     assert first[-1] == second[-1]
-    assert before == os.stat(folder / "formal.jsonl").st_mtime_ns
+    assert before == os.stat(folder / "measure.jsonl").st_mtime_ns
 
 
 def test_progress_is_shown_while_rows_are_written(tmp_path: Path, tokenizer: Path) -> None:
     """Every file's last row is reported, with the total of all files."""
     _, events, _ = _build(tmp_path, tokenizer, WARM)
     progress = [event for event in events if isinstance(event, BuildProgress)]
-    assert [(p.file, p.done) for p in progress] == [("formal", 6), ("seeds", 9), ("checks", 12), ("warmup", 14)]
+    assert [(p.part, p.done) for p in progress] == [("measure", 6), ("warm_up", 8), ("seed", 11), ("check", 14)]
     assert {14} == {p.total for p in progress}
 
 
@@ -198,7 +205,7 @@ def test_another_seed_gives_other_data(tmp_path: Path, tokenizer: Path) -> None:
 def test_rows_for_the_other_client_are_conversations(tmp_path: Path, tokenizer: Path) -> None:
     """bench_serving reads the first turn of two as the prompt."""
     _, _, folder = _build(tmp_path, tokenizer, SPEC.model_copy(update={"client": "bench_serving"}))
-    rows = [json.loads(line) for line in (folder / "formal.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (folder / "measure.jsonl").read_text().splitlines()]
     assert [len(row["conversations"]) for row in rows] == [2] * 6
 
 
@@ -220,8 +227,8 @@ def test_a_tokenizer_that_cannot_serve_is_refused_by_name(tmp_path: Path, conten
 def test_texts_are_exact_with_a_tokenizer_that_merges_across_words(body: int, seed: int, task: str) -> None:
     """Lengths drift on re-encoding; the text is mended until it has the length, not assumed to have it."""
     spec = SPEC.model_copy(update={"body_tokens": body, "encoded_tokens": body, "seed": seed, "task": task})
-    builder = host_dataset.Builder(spec.model_dump(), JoiningTokenizer(), None)
-    assert {body} == {len(JoiningTokenizer().encode(builder.text("formal", i))) for i in range(3)}
+    builder = host_dataset.Builder(host_dataset.complete(spec.document()), JoiningTokenizer(), None)
+    assert {body} == {len(JoiningTokenizer().encode(builder.text("measure", i))) for i in range(3)}
 
 
 def test_the_program_is_plain_python_3_8() -> None:
