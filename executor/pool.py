@@ -154,6 +154,7 @@ class Programs(Strict):
     router: Argv = ("python3", "-m", "sglang_router.launch_router")
     aisbench: Argv = ("ais_bench",)
     bench_serving: Argv = ("python3", "-m", "sglang.bench_serving")
+    dataset: Argv = ("python3", "-m", "tuneloop_dataset")  # takes --spec FILE --out FOLDER
 
 
 Seconds = Annotated[float, Field(strict=True, gt=0, le=7 * 24 * 3600)]

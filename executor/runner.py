@@ -88,17 +88,16 @@ class Runner:
         pool: Pool,
         hosts: Mapping[str, RemoteHost],
         journal: Journal,
-        gate: Gate,
         clock: Clock,
         report: Report,
         artifacts: Path,
     ) -> None:
         self._pool, self._hosts, self._journal = pool, hosts, journal
-        self._gate, self._clock, self._report, self._artifacts = gate, clock, report, artifacts
+        self._clock, self._report, self._artifacts = clock, report, artifacts
 
-    def run(self, plan: TrialPlan, finding: Finding | None = None) -> TrialEnd:
+    def run(self, plan: TrialPlan, gate: Gate, finding: Finding | None = None) -> TrialEnd:
         """Run, or go on with, a trial. `finding` is what a person found out about an unknown end."""
-        context = self._context(plan)
+        context = self._context(plan, gate)
         if finding is not None and self._open_measure(plan) is not None:
             _settle(context, self._open_measure(plan), finding)
         for stage in ORDER:
@@ -110,13 +109,13 @@ class Runner:
         self._attempt(context, Stage.RELEASE)
         return record_of(plan.trial_id, self._journal.rows(plan.trial_id))
 
-    def _context(self, plan: TrialPlan) -> TrialContext:
+    def _context(self, plan: TrialPlan, gate: Gate) -> TrialContext:
         return TrialContext(
             plan=plan,
             pool=self._pool,
             hosts=self._hosts,
             journal=self._journal,
-            gate=self._gate,
+            gate=gate,
             clock=self._clock,
             report=self._report,
             artifacts=self._artifacts / plan.trial_id,
@@ -152,7 +151,7 @@ class Runner:
         context.attempt = interrupted.attempt if interrupted is not None else len(rows) + 1
         # An interrupted measure may be on its way: it asks its host first and this gate after that.
         if stage in SENDING and not (interrupted is not None and stage is Stage.MEASURE):
-            blocked = self._gate(self._pool.timeouts.of(stage))
+            blocked = context.gate(self._pool.timeouts.of(stage))
             if blocked is not None:
                 return Waiting(why=blocked.reason)
         context.say("again, after an interruption" if interrupted is not None else "")

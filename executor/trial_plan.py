@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from executor.engines.violation import Workload
 from executor.pool import Pool
 from experiments.goal import WindowFloor
 from experiments.scenario import Scenario
@@ -71,3 +72,11 @@ def measure_job(plan: TrialPlan) -> str:
 
 def trial_directory(plan: TrialPlan, workdir: str) -> str:
     return f"{workdir}/trials/{plan.trial_id}"
+
+
+def workload_of(scenario: Scenario) -> Workload:
+    """What one request of the scenario brings, for the engine's size rules."""
+    cached = int((scenario.cache.per_request_min or 0.0) * scenario.input.encoded_tokens)
+    return Workload(
+        prompt_tokens=scenario.input.encoded_tokens, output_tokens=scenario.output_tokens, cached_tokens=cached
+    )

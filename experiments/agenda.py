@@ -14,7 +14,7 @@ from experiments.ledger import StopReason
 from experiments.serving_config import ServingConfig
 from experiments.study import Study
 from experiments.tier_load import load_of
-from experiments.trial import Tier, TrialLoad
+from experiments.trial import Route, Tier, TrialLoad
 from experiments.verdict import (
     FAULT_TRIES,
     Arm,
@@ -100,7 +100,20 @@ def _stop_rule(study: Study, now: datetime) -> Stop | None:
         return Stop(reason=StopReason.BUDGET_TRIALS, detail=f"{budget.trials} trials were run")
     if hours >= budget.hours:
         return Stop(reason=StopReason.BUDGET_HOURS, detail=f"{hours:.1f} of {budget.hours:g} hours are used")
-    return None
+    return _patience(study, budget.patience) if budget.patience is not None else None
+
+
+def _patience(study: Study, limit: int) -> Stop | None:
+    """So many cards in a row without a gain: what is left to try is not where gains have been."""
+    if study.open_card is not None:
+        return None
+    in_a_row = 0
+    for closed in study.closed.values():
+        if closed.classification.route is not Route.ORCHESTRATION_FAULT:
+            in_a_row = 0 if closed.kept else in_a_row + 1
+    if in_a_row < limit:
+        return None
+    return Stop(reason=StopReason.NO_CANDIDATE, detail=f"{in_a_row} cards in a row brought no gain")
 
 
 def _baseline_step(study: Study) -> Measure | Stop | None:

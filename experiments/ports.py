@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from experiments.ledger import LedgerEntry
-from experiments.trial import Stage, TrialRecord
+from experiments.trial import Stage
 
 
 class Ledger(Protocol):
@@ -70,9 +70,3 @@ class Blocked:
 
 Gate = Callable[[float], Blocked | None]
 """Asked immediately before anything new is sent, with the seconds it is expected to take. None means go."""
-
-
-class TrialRunner(Protocol):
-    """Runs one trial to its record. Calling it again with the same id goes on where it was; nothing is sent twice."""
-
-    def run(self, trial_id: str) -> TrialRecord: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from executor.remote_host import JobSpec, JobState, JobStatus, RemoteHost
 from executor.service import Placed
 from executor.stage_result import Done, Faulted, StageResult, Unknown, Waiting
 from executor.stages.cache_preparation import warm_cache
+from executor.stages.diagnosis import describe_dead, fault_of, states_of
 from executor.stages.serving import service_of
 from executor.trial_context import TrialContext
 from executor.trial_plan import measure_job, trial_directory
@@ -44,11 +46,11 @@ def warm_up(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
         dataset=dataset_path(context, "warm_up"),
     )
     end = run_client(context, name, host, job_id, run)
-    if end.state is None or end.timed_out:
-        return Faulted(reason=Reason.CLIENT, detail=f"warm-up: {end.detail or 'not over in time'}", repairable=True)
-    if end.state.exit_code != 0:
-        detail = f"warm-up: the client ended with {end.state.exit_code}; {dead_servers(context) or 'all servers live'}"
-        return Faulted(reason=Reason.CLIENT, detail=detail, repairable=True)
+    if end.timed_out or end.state is None or end.state.exit_code != 0:
+        code = None if end.state is None else end.state.exit_code
+        what = f"warm-up: the client ended with {code} {end.detail}".rstrip()
+        service = service_of(context.payloads[Stage.LAUNCH])
+        return fault_of(context, service, what, reason=Reason.CLIENT, repairable=True, client_job=job_id)
     return Done(note=f"{count} requests")
 
 
@@ -114,9 +116,10 @@ def measure(context: TrialContext, intent: Mapping[str, Any]) -> StageResult:
 def run_client(context: TrialContext, name: str, host: RemoteHost, job_id: str, run: ClientRun) -> WaitEnd:
     """Launch a client job unless its id was claimed before, and wait for its end."""
     if host.poll(job_id).status is JobStatus.ABSENT:
-        for path, data in run.files_to_upload.items():
-            host.put_file(path, data)
         host.make_directory(run.cwd)
+        for path, data in run.files_to_upload.items():
+            host.make_directory(posixpath.dirname(path))
+            host.put_file(path, data)
         spec = JobSpec(
             job_id=job_id,
             argv=run.argv,
@@ -151,7 +154,12 @@ def _judge_end(
 
 
 def _finished(context: TrialContext, state: JobState, run: ClientRun) -> StageResult:
-    dead = dead_servers(context)
+    """The client's process ended. Whether its load was the promised one is judged from its data, later."""
+    service = service_of(context.payloads[Stage.LAUNCH])
+    dead = describe_dead(states_of(context, service))
+    if dead:
+        what = "the load ended after a server did"
+        return fault_of(context, service, what, reason=Reason.ENVIRONMENT, sent=Sent.FINISHED, client_job=state.job_id)
     payload = {
         "exit_code": state.exit_code,
         "why": state.why,
@@ -159,11 +167,7 @@ def _finished(context: TrialContext, state: JobState, run: ClientRun) -> StageRe
         "cwd": run.cwd,
         "raw_files": list(run.raw_files),
         "stdout": run.stdout,
-        "dead_servers": dead,
     }
-    if dead:
-        detail = f"the load ended after a server did: {dead}"
-        return Faulted(reason=Reason.ENVIRONMENT, detail=detail, sent=Sent.FINISHED)
     return Done(payload=payload, note=f"the client ended with {state.exit_code}")
 
 
@@ -174,13 +178,3 @@ def _cancel(context: TrialContext, name: str, host: RemoteHost, job_id: str, end
         return Unknown(detail=f"{end.detail}: job {job_id} on host {name} would not end")
     sent = Sent.NOT_SENT if state.status is JobStatus.FENCED else Sent.UNKNOWN
     return Faulted(reason=Reason.CANCELLED, detail=f"cancelled: {end.detail}", sent=sent)
-
-
-def dead_servers(context: TrialContext) -> str:
-    """The servers of this trial that no longer run, by role; empty when all live."""
-    dead = []
-    for server in service_of(context.payloads[Stage.LAUNCH]).servers:
-        state = context.hosts[server.host].poll(server.job_id)
-        if not state.is_live:
-            dead.append(f"{server.role} ({state.status}, exit {state.exit_code})")
-    return ", ".join(dead)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from executor.dataset import ensure_dataset
 from executor.engines.release import parse_release
 from executor.engines.size_rules import check_sizes
 from executor.engines.violation import Severity
 from executor.remote_host import Lease
 from executor.stage_result import Done, Faulted, StageResult
+from executor.stages.dataset import ensure_dataset
 from executor.trial_context import LEASE_TTL_S, TrialContext
-from executor.trial_plan import trial_directory
+from executor.trial_plan import trial_directory, workload_of
 from experiments.errors import LeaseRefused
 from experiments.trial import Reason
 
@@ -22,10 +22,10 @@ MIN_FREE_BYTES = 2 << 30
 def check(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     """The configuration against the engine's size rules, and every host against what it must have."""
     version = context.pool.engine.version
-    found = check_sizes(context.plan.config, parse_release(version) if version else None)
+    found = check_sizes(context.plan.config, parse_release(version), workload_of(context.plan.scenario))
     invalid = [v for v in found if v.severity is Severity.INVALID]
     if invalid:
-        detail = "; ".join(f"{v.role} {v.rule}: {v.message}" for v in invalid)
+        detail = "; ".join(v.message for v in invalid)
         return Faulted(reason=Reason.CONTRACT_MISMATCH, detail=detail, configuration_caused=True)
     facts = {}
     for name, host in context.hosts.items():

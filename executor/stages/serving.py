@@ -8,19 +8,16 @@ from typing import Any
 import httpx
 
 from executor.engines.attestation import Attestation, attest
-from executor.engines.failure import Cause, IncidentFile, classify_failure
-from executor.engines.failure_kinds import Source
-from executor.remote_host import RemoteHost
 from executor.service import Placed, ServiceIntent, end_obsolete, front_door, plan_service, start_missing
 from executor.stage_result import Done, Faulted, StageResult
+from executor.stages.diagnosis import fault_of
 from executor.trial_context import TrialContext
 from experiments.errors import HostUnreachable, PortTaken
 from experiments.serving_config import Role
-from experiments.trial import Reason
+from experiments.trial import Reason, Stage
 
 HTTP_TIMEOUT_S = 10.0
 POLL_S = 0.2
-LOG_CAP_BYTES = 4 << 20
 CANARY_TOKENS = 8
 
 
@@ -62,11 +59,12 @@ def launch(context: TrialContext, intent: Mapping[str, Any]) -> StageResult:
 
 def ready(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     """Every server answers, listens from within our own job, and reports the configuration of the card."""
-    service = service_of(context.payloads[context.stage.LAUNCH])
+    service = service_of(context.payloads[Stage.LAUNCH])
     adjusted: list[str] = []
+    unverified: list[str] = []
     version: str | None = None
     for server in service.servers:
-        failed = _wait_healthy(context, server) or _check_listener(context, server)
+        failed = _wait_healthy(context, service, server) or _check_listener(context, server)
         if failed is not None:
             return failed
         if server.role is Role.ROUTER:
@@ -75,12 +73,13 @@ def ready(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
         if not attestation.matches:
             detail = f"{server.role}: " + "; ".join(map(str, attestation.mismatches))
             return Faulted(reason=Reason.CONTRACT_MISMATCH, detail=detail)
+        unverified += [f"{server.role} {name}" for name in attestation.unverified]
         adjusted += [f"{server.role} {a.name}: {a.wanted} → {a.reported} ({a.rule})" for a in attestation.adjusted]
         version = attestation.version or version
-    return Done(payload={"adjusted": adjusted, "version": version})
+    return Done(payload={"adjusted": adjusted, "version": version, "unverified": unverified})
 
 
-def _wait_healthy(context: TrialContext, server: Placed) -> Faulted | None:
+def _wait_healthy(context: TrialContext, service: ServiceIntent, server: Placed) -> Faulted | None:
     """Poll `/health` until it says 200, the job ends, or the time is up."""
     host = context.hosts[server.host]
     deadline = context.clock.monotonic() + context.timeout_s
@@ -91,9 +90,10 @@ def _wait_healthy(context: TrialContext, server: Placed) -> Faulted | None:
                 return None
             state = host.poll(server.job_id)
             if not state.is_live:
-                return _failed_start(host, server, f"{server.role} ended with {state.exit_code} before it was ready")
+                return fault_of(context, service, f"{server.role} ended before it was ready", reason=Reason.LAUNCH)
             if context.clock.monotonic() >= deadline:
-                return _failed_start(host, server, f"{server.role} was not ready after {context.timeout_s:.0f} s")
+                what = f"{server.role} was not ready after {context.timeout_s:.0f} s"
+                return fault_of(context, service, what, reason=Reason.LAUNCH)
             context.keep_leases()
             context.say(f"waiting for {server.role}, {context.clock.monotonic() - started:.0f} s")
             context.clock.sleep(POLL_S)
@@ -104,24 +104,6 @@ def _answers(http: httpx.Client) -> bool:
         return http.get("/health").status_code == httpx.codes.OK
     except (httpx.HTTPError, HostUnreachable):
         return False
-
-
-def _failed_start(host: RemoteHost, server: Placed, what: str) -> Faulted:
-    cause = read_cause(host, server)
-    return Faulted(
-        reason=Reason.LAUNCH,
-        detail=f"{what}: {cause.kind} ({cause.evidence})" if cause.evidence else f"{what}: {cause.kind}",
-        configuration_caused=cause.configuration_caused,
-    )
-
-
-def read_cause(host: RemoteHost, server: Placed) -> Cause:
-    """Why a server failed, from the end of its own log."""
-    state = host.poll(server.job_id)
-    chunk = host.read_log(server.job_id, max(0, state.log_size - LOG_CAP_BYTES), LOG_CAP_BYTES)
-    source = Source.ROUTER if server.role is Role.ROUTER else Source.SERVER
-    lines = chunk.data.decode(errors="replace").splitlines()
-    return classify_failure([IncidentFile(name=f"{server.role}.log", source=source, lines=lines)])
 
 
 def _check_listener(context: TrialContext, server: Placed) -> Faulted | None:
@@ -142,6 +124,7 @@ def _attest(context: TrialContext, server: Placed) -> Attestation:
 
 def canary(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     """One short generation through the front door: "ready" does not prove that prefill can reach decode."""
+    service = service_of(context.payloads[Stage.LAUNCH])
     name, _address, port = front_door(context)
     body = {
         "text": "Say one word.",
@@ -151,8 +134,8 @@ def canary(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
         with context.hosts[name].http(port, context.timeout_s) as http:
             answer = http.post("/generate", json=body)
     except httpx.HTTPError as error:
-        return Faulted(reason=Reason.LAUNCH, detail=f"the canary got no answer: {type(error).__name__}")
+        return fault_of(context, service, f"the canary got no answer: {type(error).__name__}", reason=Reason.LAUNCH)
     if answer.status_code != httpx.codes.OK:
-        detail = f"the canary got HTTP {answer.status_code} from the front door"
-        return Faulted(reason=Reason.LAUNCH, detail=detail)
+        what = f"the canary got HTTP {answer.status_code} from the front door"
+        return fault_of(context, service, what, reason=Reason.LAUNCH)
     return Done(note=f"{CANARY_TOKENS} tokens through the front door")

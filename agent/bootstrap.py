@@ -1,0 +1,219 @@
+"""The composition root: the only place that names every concrete class."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import structlog
+
+from agent.authority import Authority
+from agent.export import baseline_yaml
+from agent.nodes import Nodes, Tell
+from agent.planner.chain import Objections
+from agent.planner.optimizer import OptimizerProposer
+from agent.planner.port import Proposer
+from agent.planner.rules import RuleProposer
+from agent.settings import Settings
+from agent.study_store import StudyStore
+from agent.workspace import Workspace, read_input
+from executor.clock import Clock, SystemClock
+from executor.engines.release import parse_release
+from executor.engines.size_rules import check_sizes
+from executor.engines.violation import Severity
+from executor.pool import Pool, check_fit, parse_pool
+from executor.remote_host import HostAddress, RemoteHost
+from executor.runner import Runner
+from executor.trial_context import Report
+from executor.trial_plan import workload_of
+from experiments.card import CardDraft
+from experiments.errors import InputError
+from experiments.goal import Goal, starting_config
+from experiments.ledger import StudyOpened
+from experiments.study import Study
+from state.control import ControlFile
+from state.database import Database, open_database
+
+log = structlog.get_logger(__name__)
+
+DRIVER_TTL = timedelta(minutes=10)
+
+
+@dataclass(kw_only=True)
+class Application:
+    """One study on one pool, ready to go on."""
+
+    workspace: Workspace
+    pool: Pool
+    goal: Goal
+    database: Database
+    store: StudyStore
+    hosts: dict[str, RemoteHost]
+    nodes: Nodes
+    authority: Authority
+    clock: Clock
+    epoch: int
+
+    def close(self) -> None:
+        for host in self.hosts.values():
+            host.close()
+        self.database.close()
+
+
+def open_application(
+    root: Path, settings: Settings, *, report: Report, tell: Tell, clock: Clock | None = None
+) -> Application:
+    """Read the workspace, open or find its study, and wire everything. Raises InputError on a wrong file."""
+    clock = clock or SystemClock()
+    workspace = Workspace(root.resolve())
+    goal, pool = workspace.read_goal(), read_pool(workspace)
+    check_fit(pool, goal, str(workspace.pool_file))
+    database = open_database(workspace.database)
+    study_id = find_or_open_study(database, workspace, goal, pool, clock)
+    owner = f"{socket.gethostname()}:{workspace.root}"
+    epoch = database.drivers(clock.now).acquire(study_id, owner, DRIVER_TTL)
+    store = StudyStore(database.ledger(epoch), study_id)
+    hosts = connect_hosts(pool, clock)
+    authority = Authority(control=ControlFile(workspace.control_file), clock=clock)
+    runner = Runner(
+        pool=pool,
+        hosts=hosts,
+        journal=database.journal(clock.now, epoch),
+        clock=clock,
+        report=report,
+        artifacts=workspace.artifacts,
+    )
+    nodes = Nodes(
+        store=store,
+        pool=pool,
+        runner=runner,
+        authority=authority,
+        clock=clock,
+        suggesters=(RuleProposer(), OptimizerProposer()),
+        planner=build_planner(settings),
+        objections=lambda study: size_objections(study, pool),
+        tell=tell,
+        closed=lambda study: refresh(workspace, database, study, tell),
+    )
+    return Application(
+        workspace=workspace,
+        pool=pool,
+        goal=goal,
+        database=database,
+        store=store,
+        hosts=hosts,
+        nodes=nodes,
+        authority=authority,
+        clock=clock,
+        epoch=epoch,
+    )
+
+
+def read_pool(workspace: Workspace) -> Pool:
+    return parse_pool(read_input(workspace.pool_file), str(workspace.pool_file))
+
+
+def connect_hosts(pool: Pool, clock: Clock) -> dict[str, RemoteHost]:
+    """One client per host. Nothing is contacted before the first question."""
+    return {
+        name: RemoteHost(
+            HostAddress(
+                name=name,
+                ssh=host.ssh,
+                ssh_config=pool.ssh.config,
+                known_hosts=pool.ssh.known_hosts,
+                container=host.container,
+                workdir=pool.workdir_of(name),
+                python=host.python,
+            ),
+            clock,
+        )
+        for name, host in pool.hosts.items()
+    }
+
+
+def find_or_open_study(database: Database, workspace: Workspace, goal: Goal, pool: Pool, clock: Clock) -> str:
+    """The study of this workspace. A goal that was edited after the study opened is refused, not silently adopted."""
+    known = database.views().studies()
+    if known:
+        study_id = known[0].id
+        first = database.ledger().entries(study_id)[0]
+        if isinstance(first, StudyOpened) and first.goal != goal:
+            raise InputError(
+                str(workspace.goal_file),
+                0,
+                0,
+                f"differs from the goal that study {study_id} was opened with; a study keeps its goal. "
+                "Start another workspace for the new one: tuneloop init DIR",
+            )
+        return study_id
+    study_id = f"{goal.name}-{secrets.token_hex(2)}"
+    opened = StudyOpened(
+        at=clock.now(),
+        study_id=study_id,
+        goal=goal,
+        scenario_digest=goal.scenario.digest(),
+        pool=pool.name,
+        cards=pool.cards.total,
+        simulated=pool.simulated,
+        starting=starting_config(goal, workspace.read_baseline(goal)),
+    )
+    database.ledger().append(study_id, [opened], after=0)
+    return study_id
+
+
+def build_planner(settings: Settings) -> Proposer | None:
+    """The LLM proposer where an endpoint is configured; the loop runs on rules and optimizer where none is."""
+    if settings.llm_base_url is None:
+        return None
+    from agent.llm import build_chat_model  # openai takes half a second to import
+    from agent.planner.llm_proposer import LlmProposer
+
+    model = build_chat_model(settings)
+    return None if model is None else LlmProposer(model)
+
+
+def size_objections(study: Study, pool: Pool) -> Objections:
+    """The engine's size rules on a draft's whole configuration, before anything starts."""
+    release, workload = parse_release(pool.engine.version), workload_of(study.goal.scenario)
+
+    def ask(draft: CardDraft) -> tuple[str, ...]:
+        config = study.incumbent.with_value(draft.change.path, draft.change.to_value)
+        before = {(v.rule, v.role) for v in check_sizes(study.incumbent, release, workload)}
+        return tuple(
+            v.message
+            for v in check_sizes(config, release, workload)
+            if v.severity is not Severity.RISK and (v.rule, v.role) not in before
+        )
+
+    return ask
+
+
+def refresh(workspace: Workspace, database: Database, study: Study, tell: Tell) -> None:
+    """Write what people read. A page that cannot be written is said and logged; it never ends the night."""
+    try:
+        _write_pages(workspace, database, study)
+    except Exception as error:
+        log.exception("pages.failed", study=study.study_id)
+        tell(f"the ledger pages could not be written ({type(error).__name__}); try: tuneloop ledger {workspace.root}")
+
+
+def _write_pages(workspace: Workspace, database: Database, study: Study) -> None:
+    """The ledger pages, and every kept configuration as YAML."""
+    from agent.ledger.build import build_ledger  # matplotlib takes half a second to import
+
+    build_ledger(database.ledger().entries(study.study_id), workspace.ledger, artifacts=workspace.artifacts)
+    workspace.kept.mkdir(exist_ok=True)
+    for kept in study.kept:
+        heading = f"kept by study {study.study_id}, card {kept.card_digest}"
+        if study.opened.simulated:
+            heading += "\nfound on a SIMULATED pool: nothing here was measured on hardware"
+        target = workspace.kept / f"{kept.name}.yaml"
+        if not target.exists():
+            temporary = target.with_suffix(f".{os.getpid()}.tmp")
+            temporary.write_text(baseline_yaml(kept.config, heading))
+            temporary.replace(target)

@@ -1,0 +1,179 @@
+"""The command line. Every command imports what it needs when it runs, so that `tuneloop --help` answers at once.
+
+A wrong file or argument is one line on stderr and exit code 2. Nothing here decides anything about a trial.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="tuneloop",
+    help="Tune LLM serving overnight: one-change experiment cards, run and judged by code.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Workspace = Annotated[Path, typer.Argument(help="The workspace folder of the study.", show_default=True)]
+HERE = Path()
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="The folder to make.")],
+    goal: Annotated[str, typer.Option(help="The shipped goal to start from.")] = "16k-zero-cache",
+) -> None:
+    """Make a workspace: goal.yaml, baseline.yaml, pool.yaml and state.yaml to fill in."""
+    from agent.entrypoints.make_workspace import make_workspace
+
+    typer.echo(make_workspace(folder, goal))
+
+
+@app.command()
+def check(
+    folder: Workspace = HERE,
+    offline: Annotated[bool, typer.Option("--offline", help="Read the files only; contact no host.")] = False,
+) -> None:
+    """Read every file of the workspace, and ask every host what it is."""
+    from agent.entrypoints.check import check_workspace
+
+    for line in check_workspace(folder, contact=not offline):
+        typer.echo(line)
+
+
+@app.command()
+def run(folder: Workspace = HERE) -> None:
+    """Go on with the study until it ends or has to wait. Interrupt it at any time: nothing is lost or sent twice."""
+    from agent.entrypoints.run import run_study
+
+    raise typer.Exit(run_study(folder))
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Argument(help="The folder of the demo.")] = Path("demo"),
+    goal: Annotated[str, typer.Option(help="The shipped goal to run.")] = "16k-zero-cache",
+) -> None:
+    """Run a whole study on a SIMULATED pool on this machine."""
+    from agent.entrypoints.demo import run_demo
+
+    raise typer.Exit(run_demo(folder, goal))
+
+
+@app.command()
+def status(folder: Workspace = HERE) -> None:
+    """What runs, what comes next, why it waits, and whether the machines may be taken."""
+    from agent.entrypoints.status import describe_status
+
+    typer.echo(describe_status(folder))
+
+
+@app.command()
+def pause(
+    folder: Workspace = HERE, reason: Annotated[str, typer.Option()] = "", by: Annotated[str, typer.Option()] = ""
+) -> None:
+    """Finish what runs, start nothing."""
+    _direct(folder, "pause", reason, by)
+
+
+@app.command()
+def resume(
+    folder: Workspace = HERE, reason: Annotated[str, typer.Option()] = "", by: Annotated[str, typer.Option()] = ""
+) -> None:
+    """Go on."""
+    _direct(folder, "run", reason, by)
+
+
+@app.command()
+def stop(
+    folder: Workspace = HERE, reason: Annotated[str, typer.Option()] = "", by: Annotated[str, typer.Option()] = ""
+) -> None:
+    """Cancel the running stage safely, and start nothing."""
+    _direct(folder, "stop", reason, by)
+
+
+def _direct(folder: Path, mode: str, reason: str, by: str) -> None:
+    from agent.entrypoints.operate import set_mode
+
+    typer.echo(set_mode(folder, mode, reason=reason, by=by))
+
+
+@app.command()
+def approve(
+    card: Annotated[str, typer.Argument(help="The card's digest, or its first 8 or more digits.")],
+    folder: Annotated[Path, typer.Option("--workspace", "-w", help="The workspace folder.")] = HERE,
+    by: Annotated[str, typer.Option()] = "",
+) -> None:
+    """Approve one card beyond the cost classes that need no further word."""
+    from agent.entrypoints.operate import approve_card
+
+    typer.echo(approve_card(folder, card, by=by))
+
+
+@app.command()
+def resolve(
+    trial: Annotated[str, typer.Argument(help="The trial whose end is unknown.")],
+    reason: Annotated[str, typer.Option(help="How you know.")],
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Its load ran to its end; its data is on the host.")
+    ] = False,
+    never_ran: Annotated[bool, typer.Option("--never-ran", help="Nothing of it was ever sent.")] = False,
+    dead: Annotated[bool, typer.Option("--dead", help="It was sent, it is dead, and its data is not whole.")] = False,
+    folder: Annotated[Path, typer.Option("--workspace", "-w", help="The workspace folder.")] = HERE,
+    by: Annotated[str, typer.Option()] = "",
+) -> None:
+    """Settle a trial whose end is unknown, so that work may go on."""
+    from agent.entrypoints.operate import resolve_trial
+
+    chosen = [name for name, is_set in (("finished", finished), ("never_ran", never_ran), ("dead", dead)) if is_set]
+    typer.echo(resolve_trial(folder, trial, chosen, reason=reason, by=by))
+
+
+@app.command()
+def ledger(
+    folder: Workspace = HERE,
+    lang: Annotated[str, typer.Option(help="en or zh.")] = "en",
+) -> None:
+    """Write the ledger pages from the stored entries."""
+    from agent.entrypoints.operate import write_ledger
+
+    typer.echo(write_ledger(folder, lang))
+
+
+@app.command()
+def show(
+    card: Annotated[str, typer.Argument(help="A card's number (c03), name or digest; or a trial id.")],
+    folder: Annotated[Path, typer.Option("--workspace", "-w", help="The workspace folder.")] = HERE,
+) -> None:
+    """Print the page of one card, or the record of one trial."""
+    from agent.entrypoints.status import show_item
+
+    typer.echo(show_item(folder, card))
+
+
+def main() -> None:
+    """The console script: our errors become one line and exit code 2."""
+    from experiments.errors import InputError, TuningError
+
+    try:
+        app(standalone_mode=False)
+    except InputError as error:
+        _fail(str(error), 2)
+    except TuningError as error:
+        _fail(str(error), 1)
+    except KeyboardInterrupt:
+        _fail("interrupted; what runs on the hosts goes on, and `tuneloop run` finds it again", 130)
+    except typer.Abort:
+        _fail("aborted", 1)
+    except typer.Exit as leave:
+        sys.exit(leave.exit_code)
+
+
+def _fail(message: str, code: int) -> None:
+    typer.echo(f"tuneloop: {message}", err=True)
+    sys.exit(code)
