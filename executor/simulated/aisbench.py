@@ -74,7 +74,7 @@ class Task:
 
 def main(argv: list[str]) -> int:
     arguments = parse_arguments(argv)
-    injector = Injector("bench", argv, "client")
+    injector = Injector("bench", argv)
     print("simulated: a client of the simulated pool of tuneloop; no request leaves this machine", flush=True)
     if injector.take("client_exit_1_before_sending"):
         print("ImportError: pyarrow requires NumPy 2.0 or newer, found 1.26.4", file=sys.stderr)

@@ -67,8 +67,15 @@ def write_run(folder: RunFolder, records: Sequence[ClientRecord], inputs: Sequen
     write_lines(folder.details, rows)
     failures = [row for row in rows if not row["success"]]
     if failures:
-        keys = ("data_abbr", "id", "error_info")
-        brief = [{**{key: row[key] for key in keys}, "input": inputs[row["id"]]} for row in failures]
+        brief = [
+            {
+                "data_abbr": row["data_abbr"],
+                "id": row["id"],
+                "input": inputs[row["id"]],
+                "error_info": row["error_info"],
+            }
+            for row in failures
+        ]
         write_lines(folder.performance / f"{folder.dataset}_failed.jsonl", brief)
         (folder.performance / "tmp").mkdir(exist_ok=True)
         write_lines(folder.performance / "tmp" / f"tmp_{name}.jsonl", rows)

@@ -114,8 +114,8 @@ def _statistics(values: Floats) -> list[float]:
 
 
 def _milliseconds(seconds: Floats, number: int) -> list[str | int]:
-    """Seconds are rounded to four decimals before anything else."""
-    cells = [f"{round(value * 1000, 1)} ms" for value in _statistics(np.round(seconds, 4))]
+    """Each statistic is rounded to four decimals of a second and then printed in milliseconds."""
+    cells = [f"{round(round(value, 4) * 1000, 1)} ms" for value in _statistics(seconds)]
     return [*cells, number]
 
 

@@ -32,7 +32,7 @@ from executor.simulated.virtual_pool import (
 
 def main(argv: list[str]) -> int:
     arguments = parse_arguments(argv)
-    injector = Injector("bench", argv, "client")
+    injector = Injector("bench", argv)
     print("simulated: a client of the simulated pool of tuneloop; no request leaves this machine", flush=True)
     print(f"benchmark_args={arguments}", flush=True)
     if injector.take("client_exit_1_before_sending"):

@@ -1,7 +1,8 @@
 """Faults injected by name. The file lists what is to go wrong and how often; taking a fault decrements it on disk.
 
-The file is JSON: `[{"fault": "server_exits_at_start", "program": "server", "role": "decode", "times": 1}]`. `role`,
-`times` (1) and `match` (a substring of the joined argv) are optional; extra keys are the fault's own settings.
+The file is JSON: `[{"fault": "server_exits_at_start", "program": "server", "role": "decode", "times": 1}]`. `role`
+(of a server), `times` (1) and `match` (a substring of the joined argv) are optional, `program` is for the reader; extra
+keys are the fault's own settings.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ FAULTS: dict[str, frozenset[str]] = {
             "server_exits_at_start",
             "server_never_ready",
             "healthy_then_hangs",
-            "oom_at_load",
             "port_moves",
             "wrong_effective_arg",
             "capture_fails",
@@ -44,6 +44,7 @@ FAULTS: dict[str, frozenset[str]] = {
             "decode_dies_in_run",
             "prefill_dies_in_run",
             "cache_not_zero",
+            "oom_at_load",
         }
     ),
 }
@@ -80,8 +81,7 @@ class Injector:
     def _applies(self, fault: dict[str, Any], names: tuple[str, ...]) -> bool:
         return (
             fault.get("fault") in names
-            and fault.get("program", self._program) == self._program
-            and fault.get("role", self._role) in (self._role, None)
+            and (self._role is None or fault.get("role", self._role) == self._role)
             and int(fault.get("times", 1)) > 0
             and str(fault.get("match", "")) in self._text
         )

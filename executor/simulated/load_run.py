@@ -13,7 +13,14 @@ from executor.simulated.faults import Injector
 from executor.simulated.model.cache import PrefixCache
 from executor.simulated.model.trace import RunTrace
 from executor.simulated.model.workload import Load, Request
-from executor.simulated.virtual_pool import LoadFailed, VirtualPool, account, report_progress, run_load
+from executor.simulated.virtual_pool import (
+    LoadFailed,
+    VirtualPool,
+    account,
+    report_progress,
+    run_load,
+    run_out_of_memory,
+)
 
 _DEATH = (
     "Scheduler hit an exception: Traceback (most recent call last):\n"
@@ -38,6 +45,8 @@ def send_load(
     slow = injector.take("slow_run")
     factor = float(slow.get("factor", 1.5)) if slow else 1.0
     try:
+        if injector.take("oom_at_load"):
+            run_out_of_memory(pool)
         trace, caches = run_load(pool, list(requests), load, seed, factor)
     except LoadFailed as failure:
         return LoadOutcome(records=all_failed(requests, failure.message), duration=1.0)

@@ -98,11 +98,12 @@ class RouterState:
         return [worker for worker in self.workers if worker.kind == kind]
 
     def room(self) -> int:
-        """A bootstrap room; random, or counting up under round robin so that ranks take turns."""
+        """A bootstrap room. The real router draws it; here it counts up unless the policy is random, so that ranks
+        take turns and as many seed requests as ranks reach every cache."""
         with self._lock:
             self._turn += 1
             policy = self.arguments.prefill_policy or self.arguments.policy
-            return self._turn - 1 if policy == "round_robin" else self._random.getrandbits(62)
+            return self._random.getrandbits(62) if policy == "random" else self._turn - 1
 
 
 def _is_healthy(url: str) -> bool:
@@ -237,7 +238,7 @@ def _cached_tokens(answer: Any) -> int:
 
 def main(argv: list[str]) -> int:
     arguments = parse_arguments(argv)
-    injector = Injector("router", argv, "router")
+    injector = Injector("router", argv)
     if injector.take("router_exits_at_start"):
         print("Error starting router: failed to bind", flush=True)
         return 1

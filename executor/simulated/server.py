@@ -83,26 +83,32 @@ def _announce(state: ServerState) -> None:
             f"CommonKVBootstrapServer started successfully on {effective.arguments['host']}:"
             f"{effective.arguments['disaggregation_bootstrap_port']}"
         )
-    memory = state.calibration.memory
-    for rank in range(effective.dp):
-        prefix = rank_prefix(state.style, rank)
-        state.log(f"Load weight begin. avail mem={memory.device_gb:.2f} GB", prefix)
-        state.log(
-            f"Load weight end. elapsed={state.startup_time['load_weight']:.2f} s, type=DeepseekV4ForCausalLM, "
-            f"avail mem={memory.device_gb - memory.weights_gb:.2f} GB, mem usage={memory.weights_gb:.2f} GB.",
-            prefix,
-        )
-        state.log(f"KV Cache is allocated. dtype: torch.bfloat16, #tokens: {effective.pool_tokens}", prefix)
-        if effective.graph_sizes:
-            state.log(f"Capture npu graph end. bs={list(effective.graph_sizes)}", prefix)
-        arguments = effective.arguments
-        state.log(
-            f"max_total_num_tokens={effective.pool_tokens}, chunked_prefill_size={arguments['chunked_prefill_size']}, "
-            f"max_prefill_tokens={arguments['max_prefill_tokens']}, max_running_requests={effective.running_per_rank}, "
-            f"context_len={arguments['context_length'] or 163840}, "
-            f"available_gpu_mem={memory.device_gb * (1 - float(arguments['mem_fraction_static'])):.2f} GB",
-            prefix,
-        )
+    for text in _rank_lines(state):
+        for rank in range(effective.dp):
+            state.log(text, rank_prefix(state.style, rank))
+
+
+def _rank_lines(state: ServerState) -> list[str]:
+    """What every rank prints while it loads, phase by phase."""
+    effective, memory = state.effective, state.calibration.memory
+    arguments = effective.arguments
+    free_gb = memory.device_gb * (1 - float(arguments["mem_fraction_static"]))
+    lines = [
+        f"Load weight begin. avail mem={memory.device_gb:.2f} GB",
+        f"Load weight end. elapsed={state.startup_time['load_weight']:.2f} s, type=DeepseekV4ForCausalLM, "
+        f"avail mem={memory.device_gb - memory.weights_gb:.2f} GB, mem usage={memory.weights_gb:.2f} GB.",
+        f"KV Cache is allocated. dtype: torch.bfloat16, #tokens: {effective.pool_tokens}",
+        f"Memory pool end. avail mem={free_gb:.2f} GB",
+    ]
+    if effective.graph_sizes:
+        sizes = list(effective.graph_sizes)
+        lines += [f"Capture npu graph begin. bs={sizes}", f"Capture npu graph end. bs={sizes}"]
+    lines.append(
+        f"max_total_num_tokens={effective.pool_tokens}, chunked_prefill_size={arguments['chunked_prefill_size']}, "
+        f"max_prefill_tokens={arguments['max_prefill_tokens']}, max_running_requests={effective.running_per_rank}, "
+        f"context_len={arguments['context_length'] or 163840}, available_gpu_mem={free_gb:.2f} GB"
+    )
+    return lines
 
 
 def _become_ready(state: ServerState, injector: Injector, port: int) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP surface of the simulated server: the endpoints of reference/sglang.md §3, and `/_simulated/*` for its clients."""
+"""The HTTP surface of the simulated server: the endpoints of reference/sglang.md §3, and `/_simulated/*`."""
 
 from __future__ import annotations
 

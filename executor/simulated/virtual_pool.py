@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -120,7 +120,7 @@ def _engine(url: str) -> Engine:
 
 def count_run(run_id: str, folder: Path) -> int:
     """Append one line to the counter of started runs on this host; answers how many runs were started before."""
-    path = Path(os.environ.get(RUNS_VARIABLE) or folder / "simulated_runs.jsonl")
+    path = Path(os.environ.get(RUNS_VARIABLE) or folder / "simulated_runs.log")
     line = json.dumps({"run": run_id, "pid": os.getpid(), "utc": datetime.now(UTC).isoformat()})
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
@@ -146,8 +146,7 @@ def run_load(
     """The load in virtual time; the caches are those of the prefill ranks afterwards. LoadFailed if memory runs out."""
     prefill = prefill_setup(pool.prefill.info, pool.calibration, pool.policy)
     if not _fits(pool, prefill, requests):
-        pool.prefill.post("die", {"lines": OUT_OF_MEMORY})
-        raise LoadFailed("Internal Server Error")
+        run_out_of_memory(pool)
     caches = load_caches(pool, prefill)
     noise = RunNoise(
         pool.calibration.noise,
@@ -164,6 +163,12 @@ def run_load(
     )
     engine = MixedRun if pool.is_mixed else PoolRun
     return engine(setup, requests, load, caches, noise).run(), caches
+
+
+def run_out_of_memory(pool: VirtualPool) -> NoReturn:
+    """The prefill server dies in its first full batch, and with it the load."""
+    pool.prefill.post("die", {"lines": OUT_OF_MEMORY})
+    raise LoadFailed("Internal Server Error")
 
 
 def load_caches(pool: VirtualPool, prefill: PrefillSetup) -> list[PrefixCache]:
