@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -16,42 +17,22 @@ from typing import Any
 from executor.simulated.http_json import call
 
 MODEL = "/models/DeepSeek-V4-Flash-W8A8"
-PREFILL = (
+PREFILL = shlex.split(
     f"--model-path {MODEL} --tp-size 16 --dp-size 16 --enable-dp-attention --chunked-prefill-size 131072 "
     "--prefill-max-requests 2 --disaggregation-mode prefill --moe-a2a-backend deepep --deepep-mode normal "
     "--max-running-requests 1024 --enable-metrics --host 127.0.0.1"
-).split()
-DECODE = (
+)
+DECODE = shlex.split(
     f"--model-path {MODEL} --tp-size 16 --dp-size 16 --enable-dp-attention --disaggregation-mode decode "
     "--moe-a2a-backend deepep --deepep-mode low_latency --max-running-requests 256 --speculative-algorithm NEXTN "
     "--speculative-num-steps 5 --speculative-eagle-topk 1 --speculative-num-draft-tokens 6 --enable-metrics "
     "--host 127.0.0.1"
-).split()
-MIXED = [
-    "--model-path",
-    "/models/DeepSeek-V4-Pro-W4A8",
-    "--tp-size",
-    "32",
-    "--dp-size",
-    "8",
-    "--enable-dp-attention",
-    "--chunked-prefill-size",
-    "16384",
-    "--max-running-requests",
-    "32",
-    "--moe-a2a-backend",
-    "deepep",
-    "--speculative-algorithm",
-    "NEXTN",
-    "--speculative-num-steps",
-    "5",
-    "--speculative-eagle-topk",
-    "1",
-    "--speculative-num-draft-tokens",
-    "6",
-    "--host",
-    "127.0.0.1",
-]
+)
+MIXED = shlex.split(
+    "--model-path /models/DeepSeek-V4-Pro-W4A8 --tp-size 32 --dp-size 8 --enable-dp-attention "
+    "--chunked-prefill-size 16384 --max-running-requests 32 --moe-a2a-backend deepep --speculative-algorithm NEXTN "
+    "--speculative-num-steps 5 --speculative-eagle-topk 1 --speculative-num-draft-tokens 6 --host 127.0.0.1"
+)
 
 
 def free_port() -> int:

@@ -60,25 +60,9 @@ def test_the_steady_stage_is_printed_on_request(lab: Lab) -> None:
     _, _, router = lab.pool()
     lab.aisbench(router.port, requests=64, concurrency=8)
     folder = lab.performance.parent.parent
-    again = lab.run(
-        "aisbench",
-        [
-            "--models",
-            "m",
-            "--datasets",
-            "d",
-            "--mode",
-            "perf_viz",
-            "--reuse",
-            folder.name,
-            "-w",
-            str(folder.parent),
-            "--config-dir",
-            str(lab.folder / "cfg"),
-            "--summarizer",
-            "stable_stage",
-        ],
-    )
+    options = ["--models", "m", "--datasets", "d", "--mode", "perf_viz", "--reuse", folder.name]
+    options += ["-w", str(folder.parent), "--config-dir", str(lab.folder / "cfg"), "--summarizer", "stable_stage"]
+    again = lab.run("aisbench", options)
     assert (again.code, lab.counted_runs) == (0, 1), again.stderr
     assert list(json.loads((lab.performance / "load.json").read_text())["Concurrency"]) == ["stable"]
 
