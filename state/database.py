@@ -15,6 +15,7 @@ from state.engine import Store, make_engine, parse_url
 from state.errors import StoreUnusable
 from state.journal_store import SqlJournal
 from state.ledger_store import SqlLedger
+from state.retention import SqlRetention
 from state.schema import migrate, require_head
 from state.views import Views
 
@@ -37,6 +38,13 @@ class Database:
 
     def views(self) -> Views:
         return Views(self._store)
+
+    def retention(self, now: Callable[[], datetime]) -> SqlRetention:
+        return SqlRetention(self._store, now)
+
+    def backup(self, target: str | os.PathLike[str]) -> None:
+        """See `state.engine.Store.backup`."""
+        self._store.backup(os.fspath(target))
 
     def check_integrity(self) -> None:
         """SQLite's own check of its file; raises StoreUnusable. A server looks after its files itself."""

@@ -6,6 +6,7 @@ alembic is imported only when something has to change: its import costs more tha
 from __future__ import annotations
 
 import io
+import os
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -26,12 +27,22 @@ _MIGRATION_LOCK = 7_120_953_411
 
 def migrate(store: Store) -> None:
     """Bring the database to HEAD. Raises SchemaUnknown for a revision that this version does not have."""
-    if _read(store) == HEAD:
+    found = _read(store)
+    if found == HEAD:
         return
+    if found is not None:
+        _back_up(store, found)
     with store.writing() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
         _upgrade(store, connection)
+
+
+def _back_up(store: Store, found: str) -> None:
+    """The way back: revisions only go forward."""
+    target = f"{store.engine.url.database}.schema-{found}"
+    if not os.path.exists(target):
+        store.backup(target)
 
 
 def require_head(store: Store) -> None:
@@ -75,7 +86,7 @@ def _upgrade(store: Store, connection: Connection) -> None:
     if found is not None and found not in known:
         raise SchemaUnknown(
             f"database {store.name} has schema {found}, which a newer version of tuneloop wrote;"
-            " use that version, or restore the backup made before the upgrade"
+            " use that version, or the copy that was made beside the database before the upgrade"
         )
     try:
         command.upgrade(config, "head")

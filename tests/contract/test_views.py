@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 
@@ -133,3 +134,23 @@ def test_an_unknown_study_is_an_empty_page(sql_database: Database) -> None:
     assert views.trial("nothing") is None
     assert views.unfinished("nobody") is None
     assert views.kept("nobody") == ()
+
+
+def test_retention_spares_what_stands_behind_a_kept_configuration(night: Database, clock: Clock) -> None:
+    """Files of old trials are offered oldest first, but never those of the runs that a keep rests on."""
+    retention = night.retention(clock)
+    offered = retention.removable(NIGHT[-1].at + timedelta(days=1))
+    behind = {trial for kept in fold(NIGHT).kept for trial in kept.trial_ids}
+    finished = [t for t, s in fold(NIGHT).trials.items() if s.record is not None and s.record.artifacts]
+    assert list(dict.fromkeys(trial for trial, _ in offered)) == [t for t in finished if t not in behind]
+    assert list(retention.removable(NIGHT[0].at)) == []
+
+
+def test_what_was_removed_is_not_offered_again(night: Database, clock: Clock) -> None:
+    """The removal is on record, and the hash stays."""
+    retention, later = night.retention(clock), NIGHT[-1].at + timedelta(days=1)
+    trial, first = retention.removable(later)[0]
+    retention.mark_removed(trial, [first.name])
+    assert (trial, first) not in retention.removable(later)
+    assert first not in night.views().artifacts(trial)
+    night.ledger().verify(STUDY)

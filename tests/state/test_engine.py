@@ -186,3 +186,27 @@ def test_an_append_is_quick(tmp_path: Path) -> None:
             ledger.append(STUDY, [entry], after=after)
             times.append(time.perf_counter() - began)
     assert sorted(times)[len(times) // 2] < 0.05  # 1 to 2 ms on a quiet machine; the room is for loaded ones
+
+
+def test_a_backup_is_a_whole_database(tmp_path: Path) -> None:
+    """A copy taken while the service writes opens, verifies, and is never written over."""
+    with open_database(tmp_path / "tuneloop.db") as database:
+        database.ledger().append(STUDY, NIGHT[:5], after=0)
+        database.backup(tmp_path / "copy.db")
+        database.ledger().append(STUDY, NIGHT[5:], after=5)
+        with pytest.raises(StoreUnusable, match="already exists"):
+            database.backup(tmp_path / "copy.db")
+    with open_database(tmp_path / "copy.db") as copy:
+        assert copy.ledger().verify(STUDY) == 5
+
+
+def test_a_database_is_copied_before_it_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old schema with all its entries stays beside the new one."""
+    path = tmp_path / "tuneloop.db"
+    with open_database(path) as database:
+        database.ledger().append(STUDY, NIGHT, after=0)
+    monkeypatch.setattr("state.schema.HEAD", "0002")
+    open_database(path).close()
+    monkeypatch.undo()
+    with open_database(tmp_path / "tuneloop.db.schema-0001") as copy:
+        assert len(NIGHT) == copy.ledger().verify(STUDY)
