@@ -117,12 +117,6 @@ def _noise(study: Study) -> NoisePart:
 
 
 def _knob(knob: Knob, study: Study) -> KnobPart:
-    here = study.incumbent.fingerprint()
-    tried = tuple(
-        card.draft.change.to_value
-        for card in study.cards.values()
-        if card.parent_fingerprint == here and card.draft.change.path == knob.path
-    )
     effects = effects_of(knob.name)
     return KnobPart(
         path=str(knob.path),
@@ -135,8 +129,24 @@ def _knob(knob: Knob, study: Study) -> KnobPart:
         alters_numerics=knob.alters_numerics,
         relieves=tuple(dict.fromkeys(effect.wall for effect in effects)),
         mechanism=effects[0].mechanism if effects else "",
-        tried=tried,
+        tried=_tried(knob, study),
     )
+
+
+def _tried(knob: Knob, study: Study) -> tuple[Value, ...]:
+    """Values that were judged on this configuration, and those that a kept change of this knob left behind."""
+    here = study.incumbent.fingerprint()
+    judged = [
+        card.draft.change.to_value
+        for card in study.cards.values()
+        if card.parent_fingerprint == here and card.draft.change.path == knob.path
+    ]
+    left = [
+        change.from_value
+        for kept in study.kept
+        if (change := study.cards[kept.card_digest].draft.change).path == knob.path
+    ]
+    return tuple(dict.fromkeys([*judged, *left]))
 
 
 def _with_current(knob: Knob, study: Study) -> tuple[Value, ...]:

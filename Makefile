@@ -1,0 +1,48 @@
+# Two commands do everything on a fresh machine: `make run` and `make test`.
+PYTHON ?= python3.11
+BIN := .venv/bin
+STAMP := .venv/.installed
+# The figures of every target that measures are written to build/<target>.json.
+BUILD := build
+
+.PHONY: install run test lint bench fuzz calibrate lock clean
+
+install: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -q --disable-pip-version-check uv
+	$(BIN)/uv pip install -q -p $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install -q -p $(BIN)/python --no-deps -e .
+	@touch $@
+
+run: $(STAMP)  ## install, then a whole study on the simulated pool
+	$(BIN)/tuneloop demo demo/
+
+test: lint  ## every check and every test
+	$(BIN)/python -m pytest -q
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check -q .
+	$(BIN)/ruff check -q .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(STAMP)
+	@mkdir -p $(BUILD)
+	$(BIN)/python -m tests.bench --out $(BUILD)/bench.json
+
+N ?= 300
+fuzz: $(STAMP)  ## kill the service N times at random instants
+	@mkdir -p $(BUILD)
+	$(BIN)/python -m tests.bench.fuzz --kills $(N) --out $(BUILD)/fuzz.json
+
+calibrate: $(STAMP)  ## the serving model against the field record
+	@mkdir -p $(BUILD)
+	$(BIN)/python -m executor.simulated.calibrate --out $(BUILD)/calibrate.json
+
+lock:  ## resolve the dependencies again
+	$(BIN)/uv pip compile -q pyproject.toml --group dev --universal --generate-hashes --no-header -o requirements.lock
+
+clean:
+	rm -rf .venv build demo
