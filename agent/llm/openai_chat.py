@@ -184,7 +184,7 @@ class OpenAIChatModel:
             raise _Busy(f"no answer within {seconds:.0f} s") from None
         except openai.APIStatusError as error:
             raise self._judge(error) from None
-        except (openai.APIConnectionError, httpx2.HTTPError) as error:
+        except (openai.APIConnectionError, httpx2.HTTPError, OSError) as error:
             cause = error.__cause__ or error
             raise _Busy(f"the connection failed ({type(cause).__name__})") from None
         except (openai.OpenAIError, httpx2.InvalidURL, UnicodeError) as error:

@@ -10,8 +10,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from jinja2 import Environment, StrictUndefined, select_autoescape
+from jinja2 import Environment, StrictUndefined, Template, select_autoescape
 
 from agent.llm.chat import Message
 from agent.planner.packet import EvidencePacket, OutcomePart
@@ -115,16 +116,20 @@ def _messages(view: PacketDocument, outcomes: Sequence[OutcomePart], left_out: i
     }
     user = _render_block("evidence", variables)
     if objections:
-        repair = _ENVIRONMENT.from_string(load("repair.md"))
-        user += "\n\n" + repair.render(fence=fence, objections=objections).strip()
+        user += "\n\n" + _template("repair.md").render(fence=fence, objections=objections).strip()
     return (
         Message(role="system", content=_render_block("rules", variables)),
         Message(role="user", content=user),
     )
 
 
+@cache
+def _template(name: str) -> Template:
+    return _ENVIRONMENT.from_string(load(name))
+
+
 def _render_block(name: str, variables: Mapping[str, object]) -> str:
-    template = _ENVIRONMENT.from_string(load("planner.md"))
+    template = _template("planner.md")
     return "".join(template.blocks[name](template.new_context(dict(variables)))).strip()
 
 

@@ -30,8 +30,9 @@ _TOP_LEVEL = (
     "com|net|org|io|cn|ai|dev|cloud|local|localdomain|internal|intranet|lan|corp|home|arpa|svc|edu|gov|de|uk|jp"
 )
 _PRIVATE_SHAPES = (
-    r"[a-z][a-z0-9+.\-]*://\S+",  # URL
-    r"[\w.+\-]+@[\w.\-]+",  # account@host
+    # Each begins at the start of a word: a search from every place of a long word would be quadratic.
+    r"(?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]*://\S+",  # URL
+    r"(?<![\w.+\-])[\w.+\-]+@[\w.\-]+",  # account@host
     r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])(?::\d+)?",  # IPv4
     r"(?<![\w:])(?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{1,4}(?![\w:])",  # IPv6, MAC
     rf"(?<![\w.\-])(?:[a-z0-9](?:[a-z0-9\-]*[a-z0-9])?\.)+(?:{_TOP_LEVEL})(?![\w\-])(?::\d+)?",  # host.domain
