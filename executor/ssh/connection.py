@@ -16,7 +16,13 @@ from pathlib import Path
 import paramiko
 
 from executor.ssh.config import Endpoint
-from executor.ssh.errors import AuthenticationRefused, ConnectionLost, HostKeyRefused, NoFreeChannel
+from executor.ssh.errors import (
+    AuthenticationRefused,
+    ConnectionLost,
+    DeadlinePassed,
+    HostKeyRefused,
+    NoFreeChannel,
+)
 from executor.ssh.keys import read_private_keys
 
 MAX_CHANNELS = 8  # sshd's MaxSessions is 10
@@ -30,8 +36,13 @@ def remaining(deadline: float) -> float:
     """Seconds left; raises ConnectionLost when there are none."""
     left = deadline - time.monotonic()
     if left <= 0:
-        raise ConnectionLost("the deadline passed")
+        raise DeadlinePassed("the deadline passed")
     return left
+
+
+def described(error: BaseException) -> str:
+    """Some errors of sockets and paramiko have no words."""
+    return str(error) or type(error).__name__
 
 
 class Stream:
@@ -46,8 +57,10 @@ class Stream:
         self._channel.settimeout(remaining(deadline))
         try:
             return self._channel.recv(CHUNK_BYTES)
+        except TimeoutError as error:
+            raise DeadlinePassed("no answer before the deadline") from error
         except (OSError, paramiko.SSHException) as error:
-            raise ConnectionLost(f"read: {error or type(error).__name__}") from error
+            raise ConnectionLost(f"read: {described(error)}") from error
 
     def write(self, data: bytes, deadline: float) -> None:
         view = memoryview(data)
@@ -56,7 +69,7 @@ class Stream:
             try:
                 sent = self._channel.send(view[:CHUNK_BYTES])  # type: ignore[arg-type]
             except (OSError, paramiko.SSHException, EOFError) as error:
-                raise ConnectionLost(f"write: {error or type(error).__name__}") from error
+                raise ConnectionLost(f"write: {described(error)}") from error
             if sent == 0:
                 raise ConnectionLost("write: the host closed the channel")
             view = view[sent:]
@@ -106,7 +119,7 @@ class SshConnection:
             channel.exec_command(command)
         except (OSError, paramiko.SSHException, EOFError) as error:
             stream.close()
-            raise ConnectionLost(f"exec: {error or type(error).__name__}") from error
+            raise ConnectionLost(f"exec: {described(error)}") from error
         return stream
 
     def open_tunnel(self, host: str, port: int, deadline: float) -> Stream:
@@ -126,7 +139,7 @@ class SshConnection:
             raise NoFreeChannel(f"channel refused: {error}") from error
         except (OSError, paramiko.SSHException, EOFError) as error:
             self._slots.release()
-            raise ConnectionLost(f"open channel: {error or type(error).__name__}") from error
+            raise ConnectionLost(f"open channel: {described(error)}") from error
         except BaseException:
             self._slots.release()
             raise
@@ -141,7 +154,7 @@ class SshConnection:
                 self._negotiate(transport, known, deadline)
                 authenticate(self.endpoint, transport, keys)
             except (OSError, paramiko.SSHException, EOFError) as error:
-                raise ConnectionLost(f"connect: {error or type(error).__name__}") from error
+                raise ConnectionLost(f"connect: {described(error)}") from error
         transport.set_keepalive(KEEPALIVE_IDLE_S)
         return transport
 

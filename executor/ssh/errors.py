@@ -9,6 +9,10 @@ class ConnectionLost(Exception):
     """The connection broke, or an answer did not come in time. Says nothing about what the host did."""
 
 
+class DeadlinePassed(ConnectionLost):
+    """Time ran out while waiting. An error before it says more about the cause."""
+
+
 class NoFreeChannel(ConnectionLost):
     """The connection is well, but has no channel for us now."""
 

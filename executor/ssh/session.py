@@ -58,6 +58,10 @@ def agent_command(*, workdir: str, python: str = "python3", container: str | Non
     return "exec " + shlex.join(argv)
 
 
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is no JSON number")
+
+
 class AgentSession:
     """An agent process on the host that answers until the channel closes. One request at a time."""
 
@@ -91,7 +95,7 @@ class AgentSession:
         body = self._take(size, deadline)
         data = self._take(data_size, deadline)
         try:
-            answer = json.loads(body)
+            answer = json.loads(body, parse_constant=_refuse_constant)
         except ValueError as error:
             raise ConnectionLost("the answer is not JSON") from error
         if not isinstance(answer, dict):
@@ -128,7 +132,7 @@ class AgentSession:
         try:
             data = self._stream.read(deadline)
         except ConnectionLost as error:
-            raise ConnectionLost(f"{error}{self._said()}") from error
+            raise type(error)(f"{error}{self._said()}") from error
         if not data:
             raise ConnectionLost(f"the agent ended without an answer{self._said()}")
         self._buffer += data
