@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from experiments.errors import InvalidTransition, LedgerConflict
 from experiments.ledger import LedgerEntry, StudyOpened
-from state.chain import GENESIS, Link, link, verify_chain
+from state.chain import GENESIS, Link, link, read_entries, verify_chain
 from state.drivers import check_epoch
 from state.engine import Store
 from state.models import ENTRIES, STUDIES
@@ -31,7 +31,7 @@ class SqlLedger:
         self._store, self._epoch = store, epoch
 
     def entries(self, study_id: str, after: int = 0) -> Sequence[LedgerEntry]:
-        return [one.entry() for one in self._links(study_id, after)]
+        return read_entries(self._links(study_id, after))
 
     def position(self, study_id: str) -> int:
         """The position of the last entry; 0 if there is no such study."""

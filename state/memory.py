@@ -11,7 +11,7 @@ from experiments.errors import InvalidTransition, LedgerConflict
 from experiments.ledger import LedgerEntry, TrialStarted
 from experiments.ports import JournalRow
 from experiments.trial import Stage
-from state.chain import GENESIS, Link, link, plain, verify_chain
+from state.chain import GENESIS, Link, link, plain, read_entries, verify_chain
 from state.drivers import Driver, refuse_stale, refuse_taken
 from state.errors import DriverRefused
 from state.journal_store import check_begin, check_claim, check_end
@@ -62,7 +62,7 @@ class MemoryLedger:
     def entries(self, study_id: str, after: int = 0) -> Sequence[LedgerEntry]:
         with self._shelf.lock:
             links = self._shelf.links.get(study_id, [])[after:]
-        return [one.entry() for one in links]
+        return read_entries(links)
 
     def position(self, study_id: str) -> int:
         with self._shelf.lock:
