@@ -94,7 +94,7 @@ def open_application(
         authority=authority,
         clock=clock,
         suggesters=(RuleProposer(), OptimizerProposer()),
-        planner=build_planner(settings),
+        planner=build_planner(settings, goal, pool),
         objections=lambda study: size_objections(study, pool),
         tell=tell,
         closed=lambda study: refresh(workspace, database, study, tell),
@@ -166,15 +166,22 @@ def find_or_open_study(database: Database, workspace: Workspace, goal: Goal, poo
     return study_id
 
 
-def build_planner(settings: Settings) -> Proposer | None:
-    """The LLM proposer where an endpoint is configured; the loop runs on rules and optimizer where none is."""
-    if settings.llm_base_url is None:
+def build_planner(settings: Settings, goal: Goal, pool: Pool) -> Proposer | None:
+    """The LLM proposer, where an endpoint is configured and the goal gives it tokens; else rules and optimizer alone."""
+    if settings.llm_base_url is None or goal.budget.llm_tokens == 0:
         return None
     from agent.llm import build_chat_model  # openai takes half a second to import
     from agent.planner.llm_proposer import LlmProposer
 
     model = build_chat_model(settings)
-    return None if model is None else LlmProposer(model)
+    return None if model is None else LlmProposer(model, settings.llm_prompt_chars, private_names(pool))
+
+
+def private_names(pool: Pool) -> frozenset[str]:
+    """What must never reach a prompt, should it ever stand in a text: hosts, addresses, containers, folders."""
+    hosts = pool.hosts.items()
+    names = {part for name, h in hosts for part in (name, h.ssh, h.address, h.container, h.workdir) if part}
+    return frozenset({*names, pool.workdir, pool.client.model_path} - {"127.0.0.1"})
 
 
 def size_objections(study: Study, pool: Pool) -> Objections:

@@ -67,7 +67,7 @@ class Nodes:
             study,
             packet,
             suggesters=self.suggesters,
-            planner=self.planner,
+            planner=self.planner if packet.budget.tokens_left else None,
             objections=self.objections(study),
             at=now,
         )
