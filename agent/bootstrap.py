@@ -167,7 +167,7 @@ def find_or_open_study(database: Database, workspace: Workspace, goal: Goal, poo
 
 
 def build_planner(settings: Settings, goal: Goal, pool: Pool) -> Proposer | None:
-    """The LLM proposer, where an endpoint is configured and the goal gives it tokens; else rules and optimizer alone."""
+    """The LLM proposer, where an endpoint is configured and the goal has tokens for it; None otherwise."""
     if settings.llm_base_url is None or goal.budget.llm_tokens == 0:
         return None
     from agent.llm import build_chat_model  # openai takes half a second to import
