@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, mo
 from agent.planner.packet import EvidencePacket, KnobPart
 from agent.planner.packet_document import value_text
 from agent.planner.prompt import MAX_CARDS, RenderedPrompt
-from agent.planner.redaction import clean_line
+from agent.planner.redaction import clean_line, cut
 from experiments.card import CardDraft, EvidenceRef, Prediction, Source, Wall
 from experiments.serving_config import Change, Path, Value
 
@@ -175,5 +175,4 @@ def _number(text: str) -> float | None:
 
 
 def _short(text: str, limit: int = 80) -> str:
-    line = clean_line(text[: 4 * limit])
-    return line if len(line) <= limit else line[: limit - 2] + " …"
+    return cut(clean_line(text[: 4 * limit]), limit)

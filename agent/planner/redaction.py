@@ -33,7 +33,7 @@ _PRIVATE_SHAPES = (
     # Each begins at the start of a word: a search from every place of a long word would be quadratic.
     r"(?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]*://\S+",  # URL
     r"(?<![\w.+\-])[\w.+\-]+@[\w.\-]+",  # account@host
-    r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])(?::\d+)?",  # IPv4
+    r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)(?::\d+)?",  # IPv4
     r"(?<![\w:])(?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{1,4}(?![\w:])",  # IPv6, MAC
     rf"(?<![\w.\-])(?:[a-z0-9](?:[a-z0-9\-]*[a-z0-9])?\.)+(?:{_TOP_LEVEL})(?![\w\-])(?::\d+)?",  # host.domain
     r"(?<![\w/])(?:~|\.{1,2})?/[^\s\"'`,;:()\[\]{}<>|]+",  # path
@@ -43,9 +43,10 @@ _PRIVATE_SHAPES = (
     r"(?<!\w)(?:token|password|passwd|secret|api[_-]?key)\s*[:=]\s*[^\s,;]+",
     r"(?<!\w)(?=\S*\d)[A-Za-z0-9+/_\-]{32,}={0,2}(?!\w)",  # long opaque words
 )
-_PRIVATE = re.compile("|".join(_PRIVATE_SHAPES), re.IGNORECASE)
+# ASCII: a Chinese sentence has no blank before an address, and its characters are letters too.
+_PRIVATE = re.compile("|".join(_PRIVATE_SHAPES), re.IGNORECASE | re.ASCII)
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)", re.DOTALL)
-_CUT = " …"
+_CUT = " ..."
 
 
 class Redactor:
@@ -68,7 +69,7 @@ class Redactor:
         if self._private is not None:
             line = self._private.sub(self._stand_in, line)
         line = _PRIVATE.sub(f"[{WITHHELD}]", line)
-        return line if len(line) <= limit else line[: limit - len(_CUT)] + _CUT
+        return cut(line, limit)
 
     def _stand_in(self, found: re.Match[str]) -> str:
         return self._words.get(found[0].lower(), f"[{WITHHELD}]")
@@ -90,7 +91,7 @@ class Redactor:
 
 def _any_of(words: Collection[str]) -> re.Pattern[str] | None:
     """Whole words only, the longest first: a folder before the folder that it is in."""
-    parts = [rf"(?<!\w){re.escape(word)}(?!\w)" for word in sorted(words, key=len, reverse=True)]
+    parts = [rf"(?<![A-Za-z0-9_]){re.escape(word)}(?![A-Za-z0-9_])" for word in sorted(words, key=len, reverse=True)]
     return re.compile("|".join(parts), re.IGNORECASE) if parts else None
 
 
@@ -103,6 +104,10 @@ def clean_line(text: str) -> str:
     text = unicodedata.normalize("NFKC", _ESCAPE.sub("", text))
     kept = "".join(" " if ch.isspace() else ch for ch in text if ch.isspace() or not _is_hidden(ch))
     return " ".join(kept.split())
+
+
+def cut(line: str, limit: int) -> str:
+    return line if len(line) <= limit else line[: limit - len(_CUT)].rstrip() + _CUT
 
 
 def _is_hidden(character: str) -> bool:

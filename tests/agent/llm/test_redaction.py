@@ -94,10 +94,28 @@ def test_shaped_canary_is_withheld_in_every_field(kind: str) -> None:
         assert part not in text
 
 
+@pytest.mark.parametrize("kind", SHAPED)
+@pytest.mark.parametrize(
+    "frame", ["{}", "on {}.", "on {}, then P", "({})", "'{}'", "节点{}。", "node={};", "a {} b", "{}!"]
+)
+def test_shape_is_recognised_in_any_sentence(kind: str, frame: str) -> None:
+    """By the search alone: nothing else in the packet says that the words are private."""
+    text = Redactor().text(frame.format(SHAPED[kind]), 400).lower()
+    for part in ("canary", "10.77.31.5", "fe80", "02:42", "deadbeef", "y2fuyxj5"):
+        assert part not in text
+
+
 @pytest.mark.parametrize("name", NAMED)
 def test_named_canary_is_withheld_in_every_sentence(name: str) -> None:
     """A bare host or account name has no shape: it is known from the pool, in any case and width."""
-    for written in (name, name.upper(), f"({name})", f"{name}'s", "".join(chr(ord(c) + 0xFEE0) for c in name)):
+    for written in (
+        name,
+        name.upper(),
+        f"({name})",
+        f"{name}'s",
+        f"节点{name}很慢",
+        "".join(chr(ord(c) + 0xFEE0) for c in name),
+    ):
         assert name not in clean_line(told(with_text(written))).lower()
 
 
@@ -165,7 +183,7 @@ def test_choice_of_a_private_value_is_read_back() -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=300), st.integers(min_value=10, max_value=200))
 def test_redacted_text_is_one_printable_line_within_its_limit(text: str, limit: int) -> None:
-    """For any text and any limit; and what was withheld once is not withheld again."""
+    """For any text and any limit; cleaning it once more changes nothing."""
     redacted = Redactor(NAMED).text(text, limit)
     assert len(redacted) <= limit
     assert redacted.isprintable()
