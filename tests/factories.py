@@ -10,14 +10,18 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 from experiments.agenda import Close, Continue, Hold, Measure, Propose, Stop, next_step
 from experiments.card import Card, CardDraft, EvidenceRef, Prediction, Source, Wall
+from experiments.classification import classify_effect
+from experiments.comparison import Comparison
 from experiments.evidence import DecodeEvidence, Depth, Figure, PrefillEvidence, ServingEvidence
 from experiments.goal import Goal, parse_goal, starting_config
 from experiments.knob import Cost
 from experiments.ledger import (
     CardAdmitted,
+    CardClosed,
     CardRejected,
     Finding,
     LedgerEntry,
@@ -29,10 +33,12 @@ from experiments.ledger import (
     TrialFinished,
     TrialHeld,
     TrialResolved,
+    TrialsClassified,
     TrialStarted,
 )
 from experiments.measurement import Check, Measurement, WindowKind, WindowMetrics
 from experiments.serving_config import Change, Kind, Path, Role, ServingConfig, Value
+from experiments.statistics import Verdict
 from experiments.study import Study, extend, fold
 from experiments.trial import (
     Artifact,
@@ -41,6 +47,7 @@ from experiments.trial import (
     Stage,
     StageFault,
     StageTime,
+    Tier,
     TrialLoad,
     TrialRecord,
 )
@@ -90,8 +97,12 @@ BASELINE: dict[str, Value] = {
 
 def a_goal(**changes: object) -> Goal:
     """The shipped 16K zero-cache goal; `changes` replace top-level fields."""
-    goal = parse_goal(GOAL_YAML, "goal.yaml")
-    return goal.model_copy(update=changes) if changes else goal
+    return _shipped_goal().model_copy(update=changes) if changes else _shipped_goal()
+
+
+@cache
+def _shipped_goal() -> Goal:
+    return parse_goal(GOAL_YAML, "goal.yaml")
 
 
 def a_config(**changes: Value) -> ServingConfig:
@@ -629,3 +640,86 @@ def _wobble(seed: str) -> float:
 
 def _sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def a_long_study(experiments: int) -> list[LedgerEntry]:
+    """Baseline runs and then so many cards, each screened once and closed as slower."""
+    goal = a_goal().model_copy(update={"budget": a_goal().budget.model_copy(update={"trials": 100_000})})
+    opened = an_opening(goal)
+    entries: list[LedgerEntry] = [opened]
+    runs = _long_runs()
+    now = EVENING
+    for number in range(4):
+        requests = 640 if number == 0 else 320
+        measured = a_measurement(Performance().scaled(1 + 0.002 * number), requests=requests)
+        record = a_record(f"b{number:05d}", measurement=measured, began=now)
+        entries += _one_run(record, None, opened.starting, requests, now)
+        now += timedelta(minutes=8)
+    for number in range(1, experiments + 1):
+        draft = a_draft("decode.flag.max-running-requests", 128, number + 200)
+        card = a_card(draft, number=number, parent=opened.starting)
+        record = runs[number % len(runs)].model_copy(update={"trial_id": f"t{number:05d}"})
+        entries.append(CardAdmitted(at=now, card=card))
+        entries += _one_run(record, card, card.config, 320, now)
+        now += timedelta(minutes=8)
+        entries += _closed_as_slower(card, record, now)
+    return entries
+
+
+def _long_runs() -> list[TrialRecord]:
+    """Records of different figures, so that a long study is not one number many times."""
+    return [
+        a_record(
+            f"run-{i}",
+            measurement=a_measurement(
+                Performance(per_card=150 + i % 20, tpot_ms=9 + i % 7 / 10, ttft_s=25 + i % 11), requests=320
+            ),
+        )
+        for i in range(101)
+    ]
+
+
+def _one_run(
+    record: TrialRecord, card: Card | None, config: ServingConfig, requests: int, at: datetime
+) -> list[LedgerEntry]:
+    started = TrialStarted(
+        at=at,
+        trial_id=record.trial_id,
+        tier=Tier.BASELINE if card is None else Tier.SCREENING,
+        card_digest=None if card is None else card.digest,
+        config=config,
+        load=a_load(requests),
+        why="a run of a long study",
+    )
+    return [started, TrialFinished(at=at + timedelta(minutes=7), record=record)]
+
+
+def _closed_as_slower(card: Card, record: TrialRecord, at: datetime) -> list[LedgerEntry]:
+    assert record.measurement is not None
+    reached = record.measurement.windows[0].output_tok_s_per_card or 0.0
+    gain = reached / 164.7 - 1
+    comparison = Comparison(
+        metric="output_tok_s_per_card",
+        window=WindowKind.WHOLE,
+        rule="whole",
+        incumbent_mean=164.7,
+        challenger_mean=reached,
+        gain=gain,
+        low=gain - 0.02,
+        high=gain + 0.02,
+        confidence=0.95,
+        noise_relative_sd=0.005,
+        incumbent_trials=("b00001", "b00002", "b00003"),
+        challenger_trials=(record.trial_id,),
+    )
+    classification = classify_effect(Verdict.LOSS, comparison)
+    return [
+        TrialsClassified(
+            at=at,
+            trial_ids=(record.trial_id,),
+            tier=Tier.SCREENING,
+            card_digest=card.digest,
+            classification=classification,
+        ),
+        CardClosed(at=at, card_digest=card.digest, classification=classification, kept=False),
+    ]

@@ -71,7 +71,9 @@ def _goal_met(history: History, runs: list[TrialState], t: Words) -> str:
     if goal.objective.target is not None:
         of = goal.objective.of
         value = None if of.field is None else mean_of(runs, of.field, kind)
-        parts.append(f"{of.id} {goal.objective.target.text(of.unit)}: {_held(goal.objective.target.holds(value), t)}")
+        bound = goal.objective.target
+        shown = metric_figure(of.id, value)
+        parts.append(f"{of.id} {bound.text(of.unit)}: {shown}, {_held(bound.holds(value), t)}")
     for constraint in goal.constraints:
         of = METRICS[constraint.metric]
         value = failed_of(runs) if of.field is None else mean_of(runs, of.field, kind)

@@ -15,12 +15,14 @@ from agent.ledger.csv_text import csv_text
 from agent.ledger.document import Page
 from agent.ledger.files import write_text
 from agent.ledger.history import History, gather
+from agent.ledger.html_writer import HtmlWriter
 from agent.ledger.index_page import index_page
 from agent.ledger.json_text import json_text
+from agent.ledger.markdown_writer import MarkdownWriter
 from agent.ledger.progress import progress_of
 from agent.ledger.progress_plot import progress_svg
 from agent.ledger.redaction import Redactor
-from agent.ledger.render import HtmlWriter, MarkdownWriter, Renderer
+from agent.ledger.render import Renderer
 from agent.ledger.rows import COLUMNS, trial_rows
 from agent.ledger.tradeoff_plot import tradeoff_svg
 from agent.ledger.tradeoff_section import tradeoff_sets

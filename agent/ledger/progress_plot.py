@@ -77,17 +77,7 @@ def _draw(axes: Axes, panel: Panel, progress: Progress, t: Words) -> None:
             rasterized=len(panel.points) > MANY,
         )
     _draw_levels(axes, panel, progress.hours)
-    axes.plot(
-        progress.faults,
-        [0.0] * len(progress.faults),
-        linestyle="none",
-        marker="|",
-        markersize=11,
-        color=FAULT,
-        transform=axes.get_xaxis_transform(),
-        clip_on=False,
-        zorder=4,
-    )
+    _draw_faults(axes, progress.faults)
     if not panel.points:
         say_empty(axes, t)
 
@@ -97,6 +87,22 @@ def _draw_levels(axes: Axes, panel: Panel, until: float) -> None:
         hours = [at for at, _ in panel.levels]
         values = [value for _, value in panel.levels]
         axes.step([*hours, until], [*values, values[-1]], where="post", color=INK, linewidth=1.4, zorder=2)
+
+
+def _draw_faults(axes: Axes, hours: tuple[float, ...]) -> None:
+    """Ticks on the axis itself: a fault has a time and no height."""
+    if hours:
+        axes.plot(
+            hours,
+            [0.0] * len(hours),
+            linestyle="none",
+            marker="|",
+            markersize=11,
+            color=FAULT,
+            transform=axes.get_xaxis_transform(),
+            clip_on=False,
+            zorder=4,
+        )
 
 
 def _legend(figure: Figure, t: Words) -> None:

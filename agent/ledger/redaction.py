@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 MAX_TEXT = 2000
 SHORTEST_KNOWN = 4  # a shorter value would blank out ordinary words
+MAX_KEPT = 100_000  # texts that are remembered, so that a long study does not fill the memory
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 # Controls, zero-width and bidirectional characters, line separators, surrogates, tags: nothing that a reader sees.
@@ -23,30 +24,37 @@ _INVISIBLE = re.compile(
 _LINE_BREAK = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]+")
 
 _TOP_LEVEL = r"(?:com|net|org|io|ai|dev|cn|edu|gov|local|localdomain|internal|intranet|intra|corp|lan|home)"
+_GROUP = r"[0-9a-fA-F]{1,4}"
+# By the mark that takes its place; at one position the first that fits wins.
 _PATTERNS: tuple[tuple[str, str], ...] = (
-    (r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", "‹secret›"),
-    (r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s\"'<>]+", "‹url›"),
-    (r"(?i:\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}", "‹secret›"),
+    ("secret", r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)"),
+    ("url", r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s\"'<>]+"),
+    ("secret", r"(?i:\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}"),
     (
+        "secret",
         r"(?i:[A-Z0-9_-]*(?:api[_-]?key|access[_-]?key|private[_-]?key|passw(?:or)?d|secret|token|credential)"
         r"[\"']?\s*[=:]\s*)(?:\"[^\"]*\"|'[^']*'|[^\s,;\"']+)",
-        "‹secret›",
     ),
-    (r"\b(?:sk|pk|hf|ghp|gho|glpat|xox[abp])[-_][A-Za-z0-9_-]{12,}", "‹secret›"),
-    (r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b", "‹secret›"),
-    (r"\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*", "‹secret›"),
-    (r"[A-Za-z0-9._%+-]+@[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*", "‹account›"),
-    (r"(?<![0-9A-Za-z.])[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?(?![0-9A-Za-z.])", "‹address›"),
-    (r"(?<![0-9A-Za-z:])(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F]{1,4}(?![0-9A-Za-z:])", "‹address›"),
-    (r"(?<![0-9A-Za-z:])(?:[0-9a-fA-F]{1,4}:){1,7}(?::[0-9a-fA-F]{1,4}){1,6}(?![0-9A-Za-z:])", "‹address›"),
-    (r"(?<![0-9A-Za-z:])(?:[0-9a-fA-F]{1,4}:){1,7}:(?![0-9A-Za-z:])", "‹address›"),
-    (rf"(?i:\b(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+{_TOP_LEVEL}(?::[0-9]{{1,5}})?\b(?![.\w-]))", "‹host›"),
-    (r"(?i:\b[a-z]:\\[^\s\"'<>|]+)", "‹path›"),
+    ("secret", r"\b(?:sk|pk|hf|ghp|gho|glpat|xox[abp])[-_][A-Za-z0-9_-]{12,}"),
+    ("secret", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    ("secret", r"\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"),
+    ("account", r"[A-Za-z0-9._%+-]+@[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"),
+    ("address", r"(?<![0-9A-Za-z.])[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?(?![0-9A-Za-z.])"),
+    ("address", rf"(?<![0-9A-Za-z:])(?:{_GROUP}:){{3,7}}{_GROUP}(?![0-9A-Za-z:])"),
+    ("address", rf"(?<![0-9A-Za-z:])(?:{_GROUP}:){{1,7}}(?::{_GROUP}){{1,6}}(?![0-9A-Za-z:])"),
+    ("address", rf"(?<![0-9A-Za-z:])(?:{_GROUP}:){{1,7}}:(?![0-9A-Za-z:])"),
+    ("host", rf"(?i:\b(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+{_TOP_LEVEL}(?::[0-9]{{1,5}})?\b(?![.\w-]))"),
+    ("path", r"(?i:\b[a-z]:\\[^\s\"'<>|]+)"),
     # A path keeps its last part: which file it was matters to the reader, where it lies does not.
-    (r"(?<![\w.:/<‹›-])(?:~|/[\w.@+-]+)(?:/[\w.@+-]+)*/(?=[\w.@+-])", "‹path›/"),
-    (r"(?<![\w.:/<‹›-])/(?:home|root|Users|data\d*|mnt|opt|var|etc|tmp)\b/?", "‹path›"),
+    ("path", r"(?<![\w.:/<‹›-])(?:~|/[\w.@+-]+)(?:/[\w.@+-]+)*(?=/[\w.@+-])"),
+    ("path", r"(?<![\w.:/<‹›-])/(?:home|root|Users|data\d*|mnt|opt|var|etc|tmp)\b/?"),
 )
-_PRIVATE = tuple((re.compile(pattern, re.DOTALL), mark) for pattern, mark in _PATTERNS)
+_PRIVATE = re.compile("|".join(f"(?P<{mark}_{i}>{p})" for i, (mark, p) in enumerate(_PATTERNS)), re.DOTALL)
+# Every pattern above needs one of these somewhere. Most texts have none and are done after one search.
+_SUSPICIOUS = re.compile(
+    r"[@/\\:=]|\.[A-Za-z]|[0-9]\.[0-9]{1,3}\.[0-9]|(?i:bearer|basic)\s|-----BEGIN|AKIA|ASIA|eyJ"
+    r"|\b(?:sk|pk|hf|ghp|gho|glpat|xox[abp])[-_]"
+)
 
 
 class Redactor:
@@ -62,6 +70,8 @@ class Redactor:
         """One printable line without private details, of at most `MAX_TEXT` characters."""
         found = self._cache.get(text)
         if found is None:
+            if len(self._cache) > MAX_KEPT:
+                self._cache.clear()
             found = self._cache[text] = self._redact(text)
         return found
 
@@ -69,13 +79,20 @@ class Redactor:
         line = visible_line(text)
         if self._known is not None:
             line = self._known.sub("‹private›", line)
-        for pattern, mark in _PRIVATE:
-            line = pattern.sub(mark, line)
+        if _SUSPICIOUS.search(line) is not None:
+            line = _PRIVATE.sub(_mark, line)
         return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"
+
+
+def _mark(found: re.Match[str]) -> str:
+    """‹address› for whatever the pattern `address_8` found."""
+    return f"‹{(found.lastgroup or 'private_').split('_')[0]}›"
 
 
 def visible_line(text: str) -> str:
     """The text as one line, without terminal sequences and characters that do not show."""
+    if text.isascii() and text.isprintable():
+        return text[: MAX_TEXT * 4].strip()
     text = _ANSI.sub("", text[: MAX_TEXT * 4])
     return _INVISIBLE.sub("", _LINE_BREAK.sub(" ", text)).strip()
 

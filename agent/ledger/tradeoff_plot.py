@@ -49,8 +49,6 @@ def _draw(axes: Axes, choices: ChoiceSet, other: str, objective: str, t: Words) 
             zorder=3,
             rasterized=len(places) > MANY,
         )
-    front = sorted(place for choice, place in places if _look(choice) == ("o", GOOD))
-    axes.plot([x for x, _ in front], [y for _, y in front], color=GREY, linewidth=1, zorder=2)
     if len(places) <= MOST_NAMES:
         for choice, place in places:
             axes.annotate(_short(choice.name), place, (5, 4), textcoords="offset points", fontsize=8, color=INK)

@@ -10,6 +10,7 @@ from agent.ledger.words import Words
 from experiments.metric import METRICS
 
 MAX_ROWS = 30  # more than that is a list, not a choice: then the dominated ones are only counted
+MOST_ROWS = 200
 
 
 def tradeoff_sets(history: History) -> tuple[ChoiceSet, ChoiceSet]:
@@ -44,8 +45,7 @@ def _set_blocks(history: History, choices: ChoiceSet, title: str, t: Words) -> l
     heading = t("{title}: N={n}, {window} window", title=title, n=choices.requests, window=t.label(choices.window))
     if not choices.choices:
         return [Heading(3, heading), Paragraph(t("No valid run at this load."))]
-    shown = choices.choices if len(choices.choices) <= MAX_ROWS else choices.front
-    shown = tuple(c for c in choices.choices if c in shown or c.is_kept) if len(shown) <= 500 else shown[:500]
+    shown = _shown(choices)
     head = (
         t("configuration"),
         "C",
@@ -59,10 +59,15 @@ def _set_blocks(history: History, choices: ChoiceSet, title: str, t: Words) -> l
         Table(head, rows, frozenset(range(1, 3 + len(choices.metrics)))),
     ]
     if len(shown) < len(choices.choices):
-        blocks.append(
-            Paragraph(t("{n} more are dominated or break a constraint.", n=len(choices.choices) - len(shown)))
-        )
+        blocks.append(Paragraph(t("{n} more are in experiments.csv.", n=len(choices.choices) - len(shown))))
     return blocks
+
+
+def _shown(choices: ChoiceSet) -> tuple[Choice, ...]:
+    if len(choices.choices) <= MAX_ROWS:
+        return choices.choices
+    chosen = [c for c in choices.choices if c.is_kept or (c.is_candidate and not c.is_dominated)]
+    return tuple(sorted(chosen, key=lambda c: not c.is_kept)[:MOST_ROWS])
 
 
 def _row(history: History, choice: Choice, t: Words) -> tuple[Inline, ...]:

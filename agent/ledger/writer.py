@@ -1,0 +1,71 @@
+"""What both formats share: text goes through the redactor and one escape, and links are counted from the page."""
+
+from __future__ import annotations
+
+import posixpath
+from abc import ABC, abstractmethod
+from functools import lru_cache
+
+from agent.ledger.document import Inline, PageLink, Span, Table
+from agent.ledger.redaction import MAX_KEPT, Redactor
+
+
+@lru_cache(maxsize=4096)
+def _way(page: str, folder: str) -> str:
+    return posixpath.relpath(page, folder or ".")
+
+
+class Writer(ABC):
+    """Writes the parts of a page in one format. Everything that it returns is safe to put into a file of it."""
+
+    suffix: str
+    template: str
+
+    def __init__(self, redact: Redactor) -> None:
+        self._redact = redact
+        self._escaped: dict[str, str] = {}
+
+    def text(self, text: str) -> str:
+        """The text without private details, escaped. Blanks at its ends are kept: it may be a piece of a sentence."""
+        known = self._escaped.get(text)
+        if known is None:
+            if len(self._escaped) > MAX_KEPT:
+                self._escaped.clear()
+            known = self._escaped[text] = self._with_blanks(text)
+        return known
+
+    def _with_blanks(self, text: str) -> str:
+        inner = self.escape(self._redact(text))
+        lead = " " if text[:1].isspace() else ""
+        trail = " " if inner and text[-1:].isspace() else ""
+        return lead + inner + trail
+
+    def inline(self, content: Inline, page: str) -> str:
+        match content:
+            case str():
+                return self.text(content)
+            case tuple():
+                return "".join([self.span(span, page) for span in content])
+            case _:
+                return self.span(content, page)
+
+    def href(self, link: PageLink, page: str) -> str:
+        """The way from one page to another, with `/` whatever the machine."""
+        if link.page == page and link.anchor:
+            return f"#{link.anchor}"
+        target = _way(link.page, posixpath.dirname(page)) + self.suffix
+        return f"{target}#{link.anchor}" if link.anchor else target
+
+    @abstractmethod
+    def escape(self, line: str) -> str:
+        """One redacted line as plain text of the format."""
+
+    @abstractmethod
+    def span(self, span: Span, page: str) -> str: ...
+
+    @abstractmethod
+    def line(self, content: Inline, page: str) -> str:
+        """A paragraph or a list item."""
+
+    @abstractmethod
+    def table(self, table: Table, page: str) -> str: ...
