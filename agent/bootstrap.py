@@ -6,12 +6,12 @@ import os
 import secrets
 import socket
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import structlog
 
 from agent.authority import Authority
+from agent.drive import Drive
 from agent.export import baseline_yaml
 from agent.nodes import Nodes, Tell
 from agent.planner.chain import Objections
@@ -40,8 +40,6 @@ from state.database import Database, open_database
 
 log = structlog.get_logger(__name__)
 
-DRIVER_TTL = timedelta(minutes=10)
-
 
 @dataclass(kw_only=True)
 class Application:
@@ -56,9 +54,10 @@ class Application:
     nodes: Nodes
     authority: Authority
     clock: Clock
-    epoch: int
+    drive: Drive
 
     def close(self) -> None:
+        self.drive.stop()
         for host in self.hosts.values():
             host.close()
         self.database.close()
@@ -73,9 +72,11 @@ def open_application(
     goal, pool = workspace.read_goal(), read_pool(workspace)
     check_fit(pool, goal, str(workspace.pool_file))
     database = open_database(workspace.database)
+    database.check_integrity()
     study_id = find_or_open_study(database, workspace, goal, pool, clock)
-    owner = f"{socket.gethostname()}:{workspace.root}"
-    epoch = database.drivers(clock.now).acquire(study_id, owner, DRIVER_TTL)
+    database.ledger().verify(study_id)
+    drive = Drive(database.drivers(clock.now), study_id, f"{socket.gethostname()}:{workspace.root}")
+    epoch = drive.epoch
     store = StudyStore(database.ledger(epoch), study_id)
     hosts = connect_hosts(pool, clock)
     authority = Authority(control=ControlFile(workspace.control_file), clock=clock)
@@ -109,7 +110,7 @@ def open_application(
         nodes=nodes,
         authority=authority,
         clock=clock,
-        epoch=epoch,
+        drive=drive,
     )
 
 

@@ -22,6 +22,7 @@ from executor.pool import Pool
 from executor.runner import Held, Runner, Waiting
 from executor.trial_plan import TrialPlan
 from experiments.agenda import Close, Continue, Hold, Measure, Propose, Step, Stop, next_step
+from experiments.knob import Cost
 from experiments.ledger import (
     ApprovalUsed,
     LedgerEntry,
@@ -107,7 +108,9 @@ class Nodes:
     def _used_approval(self, study: Study, step: Measure) -> list[LedgerEntry]:
         """An approval is spent when its card starts, so that it opens nothing else."""
         card, control = step.card, self.authority.read().state
-        if card is None or card.digest in study.approvals_used or card.cost in control.allow:
+        if card is None or card.digest in study.approvals_used:
+            return []
+        if card.cost in control.allow and card.cost is not Cost.REBUILD:
             return []
         return [ApprovalUsed(at=self.clock.now(), card_digest=card.digest, by=control.by)]
 
