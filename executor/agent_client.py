@@ -15,12 +15,12 @@ from executor.remote_types import HostAddress, HostRefused
 from executor.ssh import ConnectionLost, SshConnection, resolve_endpoint
 from executor.ssh.connection import Stream
 from executor.ssh.errors import DeadlinePassed, NoFreeChannel
-from executor.ssh.session import AgentSession, agent_command
+from executor.ssh.session import AgentSession, SessionStream, agent_command
 from experiments.errors import HostUnreachable, LeaseRefused
 
 CONNECT_TIMEOUT_S = 10.0
 SESSION_START_S = 10.0
-IDLE_SESSIONS = 3
+IDLE_SESSIONS = 4
 BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
 
 Answer = dict[str, Any]
@@ -64,9 +64,24 @@ class AgentClient:
             raise LeaseRefused(self.address.name, message)
         raise HostRefused(self.address.name, code, message)
 
-    def open_tunnel(self, port: int, deadline: float) -> Stream:
-        """A TCP connection to 127.0.0.1:`port` of the host."""
-        return self._connected(deadline).open_tunnel("127.0.0.1", port, deadline)
+    def open_tunnel(self, port: int, deadline: float) -> Stream | SessionStream:
+        """A TCP connection to 127.0.0.1:`port` where the jobs are: of the host, or of the container.
+
+        A container may have a network of its own, in which the same port means another server: so it is entered by
+        the same way as for jobs, at the price of an agent's start per connection.
+        """
+        if self.address.container is None:
+            return self._connected(deadline).open_tunnel("127.0.0.1", port, deadline)
+        session = self._take_session(deadline)
+        try:
+            answer, _ = session.ask({"op": "connect", "port": port}, b"", deadline)
+        except BaseException:
+            session.close()
+            raise
+        if answer.get("ok") is not True:
+            self._give_back(session)
+            raise ConnectionRefusedError(f"127.0.0.1:{port} in {self.address.container}: {answer.get('message')}")
+        return session.as_stream()
 
     def _retried(self, ask: Ask, timeout_s: float) -> Answer:
         deadline = time.monotonic() + timeout_s

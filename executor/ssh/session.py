@@ -86,6 +86,10 @@ class AgentSession:
     def close(self) -> None:
         self._stream.close()
 
+    def as_stream(self) -> SessionStream:
+        """The channel itself, after the agent agreed to `connect`: from now on it carries a TCP connection."""
+        return SessionStream(self._stream, bytes(self._buffer))
+
     def ask(self, request: Mapping[str, Any], payload: bytes, deadline: float) -> tuple[dict[str, Any], bytes]:
         """One request, one answer with its raw data. After any exception the session is of no more use."""
         request_id = secrets.token_hex(12)
@@ -142,3 +146,26 @@ class AgentSession:
         text = bytes(self._buffer[-300:]).decode("utf-8", "replace").strip()
         printable = "".join(char if char.isprintable() else " " for char in text)
         return f"; the host said: {printable!r}" if printable else ""
+
+
+class SessionStream:
+    """A TCP connection inside the agent's own network namespace, through its channel."""
+
+    def __init__(self, stream: Stream, ahead: bytes) -> None:
+        self._stream, self._ahead = stream, ahead
+
+    def read(self, deadline: float) -> bytes:
+        if self._ahead:
+            data, self._ahead = self._ahead, b""
+            return data
+        return self._stream.read(deadline)
+
+    def write(self, data: bytes, deadline: float) -> None:
+        self._stream.write(data, deadline)
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._ahead) or self._stream.is_open
+
+    def close(self) -> None:
+        self._stream.close()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import fcntl
+import http.server
 import json
 import resource
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -71,6 +76,35 @@ def test_a_container_is_entered_by_name(embedded: TestHost) -> None:
     remote.close()
     assert finished(remote, "job").exit_code == 3
     assert (embedded.directory / "docker.log").read_text() == "exec -i sglang\n" * 2
+    with embedded_http_server() as port:
+        with remote.http(port, 10.0) as client:
+            assert [client.post("/echo", content=b"z" * 200_000).content for _ in range(2)] == [b"z" * 200_000] * 2
+        assert (embedded.directory / "docker.log").read_text().count("exec") > 2
+    with remote.http(port, 5.0) as client, pytest.raises(httpx.ConnectError):
+        client.get("/health")
+
+
+@contextmanager
+def embedded_http_server() -> Iterator[int]:
+    """An HTTP server that sends back what it is sent."""
+
+    class Echo(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
 
 
 def test_the_command_line_quotes_every_setting() -> None:
