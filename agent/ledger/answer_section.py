@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from agent.ledger.document import Block, Bullets, Code, Heading, Inline, PageLink, Paragraph, Strong, Table
+from urllib.parse import quote
+
+from agent.ledger.document import Block, Bullets, Code, FileLink, Heading, Inline, PageLink, Paragraph, Strong, Table
 from agent.ledger.effects import comparison_text, requests_of
 from agent.ledger.figures import change_figure, figure, metric_figure, value_text
 from agent.ledger.history import START_PAGE, Attempt, History, mean_of
@@ -51,17 +53,13 @@ def _window_text(history: History, comparison: Comparison, t: Words) -> tuple[st
         window = trial.sample.measurement.window(comparison.window) if trial.sample is not None else None
         if window is None:
             continue
-        spans.append(PageLink(trial_id, history.pages[trial_id], anchor(trial_id)))
+        spans.append(history.trial_link(trial_id))
         spans.append(
             t(" {n} requests over {s:.2f} s; ", n=window.n_requests, s=window.duration_s),
         )
     if isinstance(spans[-1], str):
         spans[-1] = spans[-1].removesuffix("; ") + "."
     return tuple(spans)
-
-
-def anchor(trial_id: str) -> str:
-    return f"trial-{trial_id}"
 
 
 def _goal_met(history: History, runs: list[TrialState], t: Words) -> str:
@@ -145,17 +143,16 @@ def _nothing_lines(history: History, t: Words) -> list[Inline]:
     ]
 
 
-def launch_blocks(history: History, kept_folder: str | None, t: Words) -> list[Block]:
-    """What to set, and where the whole configuration is stored."""
+def launch_blocks(history: History, folder: str | None, t: Words) -> list[Block]:
+    """What to set, and where the whole configuration is stored: `folder` as seen from the index."""
     study = history.study
     if not study.kept:
         return []
     kept = study.kept[-1]
     blocks: list[Block] = [Heading(2, t("How to launch it"), "launch")]
-    if kept_folder is not None:
-        blocks.append(
-            Paragraph((t("The whole configuration is stored in "), Code(f"{kept_folder}/{kept.name}.yaml"), "."))
-        )
+    if folder is not None:
+        file = FileLink(f"{kept.name}.yaml", f"{folder}/{quote(kept.name)}.yaml")
+        blocks.append(Paragraph((t("The whole configuration is stored in "), file, ".")))
     blocks.append(Paragraph(t("Settings that differ from the start:")))
     blocks.append(_difference(study.opened.starting, kept.config, t))
     attempt = history.attempt(kept.card_digest)
@@ -208,7 +205,7 @@ def evidence_table(history: History, attempt: Attempt, t: Words) -> Table:
         run: Inline = "NOT_OBSERVED"
         if source is not None and ref.id in observed:
             trial_id = source.started.trial_id
-            run = PageLink(trial_id, history.pages[trial_id], anchor(trial_id))
+            run = history.trial_link(trial_id)
         n = observed.get(ref.id)
         rows.append((Code(ref.id), figure(ref.value), "NOT_OBSERVED" if n is None else str(n), run))
     return Table(

@@ -48,17 +48,21 @@ def build_ledger(
     *,
     lang: str = "en",
     artifacts: Path | None,
-    kept_folder: str | None = None,
+    kept: Path | None = None,
     private: Iterable[str] = (),
 ) -> LedgerFiles:
     """Write every file of the ledger into `folder`, each atomically.
 
-    `artifacts` holds the raw files by trial; None leaves the links to them out. `kept_folder` is where kept
-    configurations are stored, as a reader should see it. `private` are values that must not appear anywhere.
+    `artifacts` holds the raw files by trial and `kept` the kept configurations as YAML; None leaves the links to
+    them out. `private` are values (hosts, accounts, folders) that must not appear anywhere.
     """
     t, redact, history = Words(lang), Redactor(private), gather(entries)
     written = 0
-    for path, text in ledger_texts(history, folder, t, redact, artifacts, kept_folder):
+    places = Places(
+        artifacts=None if artifacts is None else _relative(artifacts, folder / "cards"),
+        kept=None if kept is None else _relative(kept, folder),
+    )
+    for path, text in ledger_texts(history, places, t, redact):
         written += write_text(folder / path, text)
     return LedgerFiles(
         index=folder / "index.md",
@@ -70,14 +74,15 @@ def build_ledger(
     )
 
 
-def ledger_texts(
-    history: History,
-    folder: Path,
-    t: Words,
-    redact: Redactor,
-    artifacts: Path | None,
-    kept_folder: str | None,
-) -> Iterator[tuple[str, str]]:
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """What lies beside the ledger: raw files as seen from a card's page, kept configurations from the index."""
+
+    artifacts: str | None
+    kept: str | None
+
+
+def ledger_texts(history: History, places: Places, t: Words, redact: Redactor) -> Iterator[tuple[str, str]]:
     """Every file by its path in the folder; the index last, so that it never points at a missing page."""
     choices = tradeoff_sets(history)
     objective = history.study.goal.objective.metric
@@ -91,17 +96,16 @@ def ledger_texts(
     renderers = [
         (writer.suffix, Renderer(writer, pictures, t.lang)) for writer in (MarkdownWriter(redact), HtmlWriter(redact))
     ]
-    for page in _pages(history, folder, t, artifacts):
+    for page in _pages(history, places.artifacts, t):
         yield from ((page.path + suffix, renderer.render(page)) for suffix, renderer in renderers)
-    index = index_page(history, choices, kept_folder, t)
+    index = index_page(history, choices, places.kept, t)
     yield from ((index.path + suffix, renderer.render(index)) for suffix, renderer in renderers)
 
 
-def _pages(history: History, folder: Path, t: Words, artifacts: Path | None) -> Iterator[Page]:
-    raw = None if artifacts is None else _relative(artifacts, folder / "cards")
-    yield start_page(history, raw, t)
+def _pages(history: History, artifacts: str | None, t: Words) -> Iterator[Page]:
+    yield start_page(history, artifacts, t)
     for attempt in history.attempts:
-        yield card_page(history, attempt, raw, t)
+        yield card_page(history, attempt, artifacts, t)
 
 
 def _relative(target: Path, start: Path) -> str:

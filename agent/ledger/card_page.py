@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.ledger.answer_section import anchor, evidence_table
+from agent.ledger.answer_section import evidence_table
 from agent.ledger.document import (
     Block,
     Bullets,
@@ -191,7 +191,7 @@ def _runs_table(history: History, comparison: Comparison, t: Words) -> Table:
 
 def _run_row(history: History, trial: TrialState, side: str, comparison: Comparison) -> tuple[Inline, ...]:
     trial_id = trial.started.trial_id
-    link = PageLink(trial_id, history.pages[trial_id], anchor(trial_id))
+    link = history.trial_link(trial_id)
     window = trial.sample.measurement.window(comparison.window) if trial.sample is not None else None
     if window is None:
         return (side, link, load_text(trial), *("NOT_OBSERVED",) * 3)

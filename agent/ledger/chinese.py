@@ -201,11 +201,14 @@ _LOOP = {
     " changes the numerics of the model: an evaluation is due.": " 会改变模型数值：需要补做质量评估。",
     " ended in a fault: its question is not answered.": " 以故障告终：它的问题没有得到回答。",
     "Cost": "成本",
-    "{elapsed} from the first entry to the last. Stages do not nest, so their times add up to {total}; {formal} of "
-    "that was inside a formal window, {beyond} beyond it. The remaining {idle} was spent between trials.": (
-        "从第一条到最后一条共 {elapsed}。阶段互不包含，时间相加为 {total}；其中 {formal} 在正式窗口内，"
-        "{beyond} 在窗口外。其余 {idle} 花在两次运行之间。"
+    "{elapsed} from the first entry to the last. Stages do not nest, so their times add up to {total}; the remaining "
+    "{idle} was spent between trials.": (
+        "从第一条到最后一条共 {elapsed}。阶段互不包含，时间相加为 {total}；其余 {idle} 花在两次运行之间。"
     ),
+    "The formal windows hold {formal} of virtual time, more than the clock showed: time beyond them says nothing about "
+    "a real pool.": "正式窗口合计 {formal} 虚拟时间，长于真实时钟：窗口外时间对真实资源池没有意义。",
+    "{formal} was inside a formal window; {beyond} was controller time beyond it, {measure} of that in the measure "
+    "stage itself.": "正式窗口内 {formal}；窗口外控制器时间 {beyond}，其中 {measure} 在正式测量阶段。",
     "attempts": "次数",
     "wall time": "墙钟时间",
     "share": "占比",
@@ -281,9 +284,9 @@ _CARD = {
     "rule": "规则",
     "meets the floor": "达到下限",
     "{ok} of {planned} requests succeeded, {failed} failed; {input} input, {output} output and {cached} cached "
-    "tokens; accept length {al} over the whole run; {client} {version}.": (
+    "tokens; accept length {al} over the whole run; {client}, version {version}.": (
         "{planned} 条请求中成功 {ok} 条、失败 {failed} 条；输入 {input}、输出 {output}、缓存 {cached} token；"
-        "整轮接受长度 {al}；{client} {version}。"
+        "整轮接受长度 {al}；{client}，版本 {version}。"
     ),
     "Per-request records behind these numbers: sha256 ": "这些数字所依据的逐请求记录：sha256 ",
     "check": "检查项",

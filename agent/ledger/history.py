@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,16 +10,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
+from agent.ledger.document import PageLink
 from experiments.card import Card
 from experiments.comparison import Comparison
 from experiments.ledger import CardAdmitted, CardClosed, ConfigurationKept, LedgerEntry, TrialsClassified
 from experiments.measurement import WindowKind
 from experiments.serving_config import ServingConfig
 from experiments.study import Study, TrialState, fold
-from experiments.trial import Stage, StageFault, Tier
+from experiments.trial import Stage, StageFault, Tier, TrialRecord
 
 START = "start"  # the name of the configuration that a study begins with
 START_PAGE = "cards/start"
+
+_NOT_ANCHOR = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 @dataclass(kw_only=True)
@@ -75,6 +79,11 @@ class History:
     def name_of(self, config: ServingConfig) -> str:
         return self.names.get(config.fingerprint(), config.fingerprint())
 
+    def trial_link(self, trial_id: str) -> PageLink:
+        """To the trial on its card's page. `t006` of `night-1-t006`: within one study the rest is the same."""
+        text = trial_id.removeprefix(f"{self.study.study_id}-") or trial_id
+        return PageLink(text, self.pages[trial_id], trial_anchor(trial_id))
+
     def evidence_run(self, fingerprint: str, before: datetime) -> TrialState | None:
         """The newest run of a configuration that had shown evidence by this time."""
         runs = self._evidence_runs.get(fingerprint, [])
@@ -95,11 +104,18 @@ class History:
         for trial in self.study.trials.values():
             if trial.record is None:
                 continue
-            ending = None if trial.record.configuration_caused else trial.record.failure
-            found += [Incident(trial=trial, fault=f, ended_trial=False) for f in trial.record.faults if f != ending]
-            if ending is not None:
-                found.append(Incident(trial=trial, fault=ending, ended_trial=True))
+            failure = trial.record.failure
+            found += [Incident(trial=trial, fault=f, ended_trial=False) for f in earlier_faults(trial.record)]
+            if failure is not None and not trial.record.configuration_caused:
+                found.append(Incident(trial=trial, fault=failure, ended_trial=True))
         return found
+
+
+def earlier_faults(record: TrialRecord) -> list[StageFault]:
+    """The faults that did not end the trial. The one that did may be among them under another reason."""
+    failure = record.failure
+    ended = None if failure is None else (failure.stage, failure.attempt)
+    return [fault for fault in record.faults if (fault.stage, fault.attempt) != ended]
 
 
 def gather(entries: Sequence[LedgerEntry]) -> History:
@@ -154,6 +170,10 @@ def _names(study: Study, attempts: dict[str, Attempt]) -> dict[str, str]:
         if digest is not None:
             names.setdefault(fingerprint_of(trial), attempts[digest].card.name)
     return names
+
+
+def trial_anchor(trial_id: str) -> str:
+    return "trial-" + _NOT_ANCHOR.sub("-", trial_id)
 
 
 def fingerprint_of(trial: TrialState) -> str:

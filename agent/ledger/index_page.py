@@ -13,11 +13,11 @@ from agent.ledger.tried_section import fault_blocks, refused_blocks, tried_block
 from agent.ledger.words import Words
 
 
-def index_page(history: History, choices: tuple[ChoiceSet, ChoiceSet], kept_folder: str | None, t: Words) -> Page:
+def index_page(history: History, choices: tuple[ChoiceSet, ChoiceSet], kept: str | None, t: Words) -> Page:
     blocks: list[Block] = [
         *goal_blocks(history, t),
         *answer_blocks(history, t),
-        *launch_blocks(history, kept_folder, t),
+        *launch_blocks(history, kept, t),
         *tradeoff_blocks(history, choices, t),
         Heading(2, t("Progress"), "progress"),
         Picture("progress.svg", t("The incumbent over time, with every run and every fault")),

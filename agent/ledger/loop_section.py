@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
-from agent.ledger.answer_section import anchor
 from agent.ledger.costs import formal_window_seconds, loop_figures, stage_costs
 from agent.ledger.document import Block, Bullets, Heading, Inline, PageLink, Paragraph, Table
 from agent.ledger.effects import load_text
@@ -15,7 +14,7 @@ from agent.ledger.words import Words
 from experiments.measurement import WindowKind
 from experiments.metric import METRICS
 from experiments.study import TrialState
-from experiments.trial import TrialLoad
+from experiments.trial import Stage, TrialLoad
 from experiments.verdict import noise_of
 
 MAX_GROUPS = 20
@@ -91,7 +90,7 @@ def _open_items(history: History, t: Words) -> list[Inline]:
         trial_id = held.started.trial_id
         items.append(
             (
-                PageLink(trial_id, history.pages[trial_id], anchor(trial_id)),
+                history.trial_link(trial_id),
                 t(
                     ": its end is unknown at stage {stage}: {detail}. Nothing is sent until a person settles it.",
                     stage=t.label(held.held.stage),
@@ -101,7 +100,7 @@ def _open_items(history: History, t: Words) -> list[Inline]:
         )
     elif study.open_trial is not None:
         trial_id = study.open_trial.started.trial_id
-        items.append((PageLink(trial_id, history.pages[trial_id], anchor(trial_id)), t(" has no result yet.")))
+        items.append((history.trial_link(trial_id), t(" has no result yet.")))
     if study.open_card is not None:
         items.append((PageLink(study.open_card.name, f"cards/{study.open_card.name}"), t(" is not decided.")))
     if study.stopped is not None:
@@ -144,6 +143,7 @@ def cost_blocks(history: History, t: Words) -> list[Block]:
     costs = stage_costs(history)
     total = sum(c.seconds for c in costs)
     formal = formal_window_seconds(history)
+    measured = sum(c.seconds for c in costs if c.stage is Stage.MEASURE)
     study = history.study
     elapsed = (study.last_at - study.opened.at).total_seconds()
     rows: list[tuple[Inline, ...]] = [
@@ -161,19 +161,34 @@ def cost_blocks(history: History, t: Words) -> list[Block]:
         Paragraph(
             t(
                 "{elapsed} from the first entry to the last. Stages do not nest, so their times add up to {total}; "
-                "{formal} of that was inside a formal window, {beyond} beyond it. The remaining {idle} was spent "
-                "between trials.",
+                "the remaining {idle} was spent between trials.",
                 elapsed=duration_figure(elapsed),
                 total=duration_figure(total),
-                formal=duration_figure(formal),
-                beyond=duration_figure(total - formal),
                 idle=duration_figure(elapsed - total),
             )
         ),
+        Paragraph(_beyond_text(total, formal, measured, t)),
         Table((t("stage"), t("attempts"), t("wall time"), t("share")), tuple(rows), frozenset({1, 2, 3})),
         Paragraph(t("Language model: {n} tokens.", n=study.tokens_used())),
         *_loop_blocks(history, t),
     ]
+
+
+def _beyond_text(total: float, formal: float, measured: float, t: Words) -> str:
+    """Time beyond the formal windows. A simulated client runs in virtual time: there the figure has no meaning."""
+    if formal > measured:
+        return t(
+            "The formal windows hold {formal} of virtual time, more than the clock showed: time beyond them says "
+            "nothing about a real pool.",
+            formal=duration_figure(formal),
+        )
+    return t(
+        "{formal} was inside a formal window; {beyond} was controller time beyond it, {measure} of that in the "
+        "measure stage itself.",
+        formal=duration_figure(formal),
+        beyond=duration_figure(total - formal),
+        measure=duration_figure(measured - formal),
+    )
 
 
 def _loop_blocks(history: History, t: Words) -> list[Block]:

@@ -23,33 +23,39 @@ _INVISIBLE = re.compile(
 )
 _LINE_BREAK = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]+")
 
-_TOP_LEVEL = r"(?:com|net|org|io|ai|dev|cn|edu|gov|local|localdomain|internal|intranet|intra|corp|lan|home)"
+_TOP_LEVEL = (
+    "com|net|org|io|cn|ai|dev|cloud|local|localdomain|internal|intranet|lan|corp|home|arpa|svc|edu|gov|de|uk|jp"
+)
 _GROUP = r"[0-9a-fA-F]{1,4}"
-# By the mark that takes its place; at one position the first that fits wins.
+# By the mark that takes its place; at one position the first that fits wins. Each begins at the start of a word: a
+# search from every place of a long word would be quadratic.
 _PATTERNS: tuple[tuple[str, str], ...] = (
-    ("secret", r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)"),
-    ("url", r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s\"'<>]+"),
-    ("secret", r"(?i:\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}"),
+    ("secret", r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,30}PRIVATE KEY-----|$)"),
+    ("url", r"(?<![a-zA-Z0-9+.-])[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s\"'<>]+"),
+    ("secret", r"(?i:(?<!\w)(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}"),
     (
         "secret",
-        r"(?i:[A-Z0-9_-]*(?:api[_-]?key|access[_-]?key|private[_-]?key|passw(?:or)?d|secret|token|credential)"
-        r"[\"']?\s*[=:]\s*)(?:\"[^\"]*\"|'[^']*'|[^\s,;\"']+)",
+        r"(?i:(?<![a-z0-9_-])[a-z0-9_-]*(?:api[_-]?key|access[_-]?key|private[_-]?key|passw(?:or)?d|secret|token"
+        r"|credential)[\"']?\s*[=:]\s*)(?:\"[^\"]*\"|'[^']*'|[^\s,;\"']+)",
     ),
-    ("secret", r"\b(?:sk|pk|hf|ghp|gho|glpat|xox[abp])[-_][A-Za-z0-9_-]{12,}"),
-    ("secret", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-    ("secret", r"\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"),
-    ("account", r"[A-Za-z0-9._%+-]+@[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"),
-    ("address", r"(?<![0-9A-Za-z.])[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?(?![0-9A-Za-z.])"),
+    ("secret", r"(?<!\w)(?:sk|pk|hf|ghp|gho|glpat|xox[abp])[-_][A-Za-z0-9_-]{12,}"),
+    ("secret", r"(?<!\w)(?:AKIA|ASIA)[A-Z0-9]{16}(?!\w)"),
+    ("secret", r"(?<!\w)eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"),
+    ("account", r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]+@[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"),
+    ("address", r"(?<![0-9A-Za-z.])[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?(?![0-9A-Za-z]|\.[0-9])"),
     ("address", rf"(?<![0-9A-Za-z:])(?:{_GROUP}:){{3,7}}{_GROUP}(?![0-9A-Za-z:])"),
     ("address", rf"(?<![0-9A-Za-z:])(?:{_GROUP}:){{1,7}}(?::{_GROUP}){{1,6}}(?![0-9A-Za-z:])"),
     ("address", rf"(?<![0-9A-Za-z:])(?:{_GROUP}:){{1,7}}:(?![0-9A-Za-z:])"),
-    ("host", rf"(?i:\b(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+{_TOP_LEVEL}(?::[0-9]{{1,5}})?\b(?![.\w-]))"),
-    ("path", r"(?i:\b[a-z]:\\[^\s\"'<>|]+)"),
+    ("host", rf"(?i:(?<![\w.-])(?:[a-z0-9-]+\.)+(?:{_TOP_LEVEL})(?::[0-9]{{1,5}})?(?![\w-]|\.\w))"),
+    ("path", r"(?i:(?<!\w)[a-z]:\\[^\s\"'<>|]+)"),
     # A path keeps its last part: which file it was matters to the reader, where it lies does not.
-    ("path", r"(?<![\w.:/<‹›-])(?:~|/[\w.@+-]+)(?:/[\w.@+-]+)*(?=/[\w.@+-])"),
-    ("path", r"(?<![\w.:/<‹›-])/(?:home|root|Users|data\d*|mnt|opt|var|etc|tmp)\b/?"),
+    ("path", r"(?<![\w.:/<-])(?:~|/[\w.@+-]+)(?:/[\w.@+-]+)*(?=/[\w.@+-])"),
+    ("path", r"(?<![\w.:/<-])/(?:home|root|Users|data\d*|mnt|opt|var|etc|tmp)\b/?"),
 )
-_PRIVATE = re.compile("|".join(f"(?P<{mark}_{i}>{p})" for i, (mark, p) in enumerate(_PATTERNS)), re.DOTALL)
+# ASCII: a Chinese sentence has no blank before an address, and its characters are letters too.
+_PRIVATE = re.compile(
+    "|".join(f"(?P<{mark}_{i}>{pattern})" for i, (mark, pattern) in enumerate(_PATTERNS)), re.DOTALL | re.ASCII
+)
 # Every pattern above needs one of these somewhere. Most texts have none and are done after one search.
 _SUSPICIOUS = re.compile(
     r"[@/\\:=]|\.[A-Za-z]|[0-9]\.[0-9]{1,3}\.[0-9]|(?i:bearer|basic)\s|-----BEGIN|AKIA|ASIA|eyJ"

@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable
 from urllib.parse import quote
 
-from agent.ledger.answer_section import anchor
 from agent.ledger.document import Block, Code, FileLink, Heading, Inline, Label, Mood, Paragraph, Table
 from agent.ledger.effects import load_text, outcome_label
 from agent.ledger.figures import duration_figure, figure, moment, size_figure
-from agent.ledger.history import Incident
+from agent.ledger.history import Incident, earlier_faults, trial_anchor
 from agent.ledger.tried_section import repair_text
 from agent.ledger.words import Words
 from experiments.classification import classify_failure
@@ -29,7 +28,7 @@ def trial_blocks(trial: TrialState, artifacts: str | None, t: Words) -> list[Blo
     started, record = trial.started, trial.record
     title = t("Trial {id}: {tier}", id=started.trial_id, tier=t.label(started.tier))
     blocks: list[Block] = [
-        Heading(3, title, anchor(started.trial_id)),
+        Heading(3, title, trial_anchor(started.trial_id)),
         Paragraph((_state(trial, t), f" {load_text(trial)} · {started.why} · {moment(started.at)}")),
     ]
     if trial.held is not None:
@@ -79,7 +78,7 @@ def _measurement_blocks(measurement: Measurement, t: Words) -> list[Block]:
         Paragraph(
             t(
                 "{ok} of {planned} requests succeeded, {failed} failed; {input} input, {output} output and {cached} "
-                "cached tokens; accept length {al} over the whole run; {client} {version}.",
+                "cached tokens; accept length {al} over the whole run; {client}, version {version}.",
                 ok=measurement.n_succeeded,
                 planned=measurement.n_planned,
                 failed=measurement.n_failed,
@@ -136,7 +135,7 @@ def _count(value: int | None) -> str:
 
 
 def _fault_blocks(trial: TrialState, record: TrialRecord, t: Words) -> list[Block]:
-    faults = [*record.faults, *([record.failure] if record.failure is not None else [])]
+    faults = [*earlier_faults(record), *([record.failure] if record.failure is not None else [])]
     if not faults:
         return []
     rows = tuple(
@@ -150,7 +149,7 @@ def _fault_blocks(trial: TrialState, record: TrialRecord, t: Words) -> list[Bloc
             else repair_text(Incident(trial=trial, fault=fault, ended_trial=fault == record.failure), t),
             fault.detail,
         )
-        for fault in dict.fromkeys(faults)
+        for fault in faults
     )
     head = (t("stage"), t("attempt"), t("reason"), t("formal load sent"), t("repair"), t("detail"))
     return [Table(head, rows, frozenset({1}))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from agent.ledger.answer_section import anchor
 from agent.ledger.document import Block, Code, Heading, Inline, Label, Mood, PageLink, Paragraph, Table
 from agent.ledger.effects import outcome_label, tier_effect
 from agent.ledger.history import Attempt, History, Incident
@@ -96,7 +95,7 @@ def _fault_row(history: History, incident: Incident, t: Words) -> tuple[Inline, 
     attempt = history.attempt(started.card_digest)
     name = history.name_of(started.config) if attempt is None else attempt.card.name
     return (
-        PageLink(started.trial_id, history.pages[started.trial_id], anchor(started.trial_id)),
+        history.trial_link(started.trial_id),
         name,
         t.label(fault.stage),
         str(fault.attempt),
