@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from remote_testbed import TestHost, start_embedded, start_sshd
 
 from executor.ssh.keys import write_new_key
+from tests.executor.remote.remote_testbed import TestHost, start_embedded, start_sshd
 
 
 @pytest.fixture(scope="session")

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
-
-from remote_testbed import SSHD, TestHost, lease_of, shell, start_embedded, start_sshd
-
 from executor.remote_host import RemoteHost
 from executor.ssh.keys import write_new_key
+from tests.executor.remote.remote_testbed import SSHD, TestHost, lease_of, shell, start_embedded, start_sshd
 
 Figures = dict[str, dict[str, float]]
 

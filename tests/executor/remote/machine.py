@@ -17,10 +17,10 @@ import uuid
 from pathlib import Path
 
 import pytest
-from remote_testbed import SSHD, TestHost, eventually, public_line, wait_for_port
 
 from executor.clock import SystemClock
 from executor.remote_host import HostAddress, RemoteHost
+from tests.executor.remote.remote_testbed import SSHD, TestHost, eventually, public_line, wait_for_port
 
 PORT = 2222
 NOBODY = "02:00:00:00:00:66"

@@ -14,7 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from remote_testbed import (
+
+from executor.remote_host import HostRefused, JobState, JobStatus
+from experiments.errors import LeaseRefused
+from experiments.trial import Sent
+from tests.executor.remote.remote_testbed import (
     TestHost,
     agent_processes,
     eventually,
@@ -25,10 +29,6 @@ from remote_testbed import (
     shell,
     supervisor_of,
 )
-
-from executor.remote_host import HostRefused, JobState, JobStatus
-from experiments.errors import LeaseRefused
-from experiments.trial import Sent
 
 RANDOM_KILLS = int(os.environ.get("TUNELOOP_FUZZ", "20"))
 MARK = "echo run >> runs; exit 7"

@@ -18,11 +18,11 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from remote_testbed import LocalAgent, TestHost, finished, lease_of, shell
 
 from executor.remote_host import HostRefused, JobStatus
 from executor.ssh.session import BOOTSTRAP, agent_command
 from experiments.errors import HostUnreachable
+from tests.executor.remote.remote_testbed import LocalAgent, TestHost, finished, lease_of, shell
 
 
 def interpreter(version: str) -> str:

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from remote_testbed import TestHost, finished, lease_of, public_line, shell, start_embedded
 
 from executor.clock import SystemClock
 from executor.remote_host import HostAddress, JobStatus, RemoteHost
 from executor.ssh import AuthenticationRefused, HostKeyRefused
 from executor.ssh.keys import write_new_key
 from experiments.errors import HostUnreachable
+from tests.executor.remote.remote_testbed import TestHost, finished, lease_of, public_line, shell, start_embedded
 
 
 def test_an_unknown_host_is_refused_before_anything_is_sent(host: TestHost, tmp_path: Path) -> None:

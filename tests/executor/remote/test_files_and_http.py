@@ -13,10 +13,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from remote_testbed import TestHost, finished, lease_of, shell
 
 from executor.remote_host import HostRefused, ProbeName, RemoteHost
 from experiments.errors import HostUnreachable
+from tests.executor.remote.remote_testbed import TestHost, finished, lease_of, shell
 
 
 def test_a_file_comes_back_as_it_was_put(host: TestHost) -> None:

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from remote_testbed import TestHost, finished, lease_of, shell
 
 from executor.remote_host import HostRefused, JobSpec, JobStatus, RemoteHost
 from experiments.errors import LeaseRefused
 from experiments.trial import Sent
+from tests.executor.remote.remote_testbed import TestHost, finished, lease_of, shell
 
 
 def test_a_finished_job_tells_its_exit_code_and_output(host: TestHost) -> None:

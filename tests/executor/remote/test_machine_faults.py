@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from machine import Machine, start_machine
-from remote_testbed import finished, lease_of, run_count, shell
 
 from executor.remote_host import JobStatus
 from experiments.errors import HostUnreachable, LeaseRefused
 from experiments.trial import Sent
+from tests.executor.remote.machine import Machine, start_machine
+from tests.executor.remote.remote_testbed import finished, lease_of, run_count, shell
 
 pytestmark = pytest.mark.sshd
 
