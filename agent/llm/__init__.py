@@ -1,4 +1,4 @@
-"""The language model behind one small port. `openai_chat` is the only home of the openai package.
+"""The language model behind one small port. `openai_call` and `openai_chat` are the only home of openai.
 
 Importing this package stays cheap: the SDK (0.6 s) is loaded when an endpoint is configured, not before.
 """

@@ -12,7 +12,8 @@ def build_chat_model(settings: Settings, clock: Clock | None = None) -> ChatMode
     """None without an endpoint: the loop then runs on rules and optimizer alone."""
     if settings.llm_base_url is None or settings.llm_model is None:
         return None
-    from agent.llm.openai_chat import OpenAIChatModel, OpenAIEndpoint
+    from agent.llm.openai_call import OpenAIEndpoint
+    from agent.llm.openai_chat import OpenAIChatModel
 
     clock = clock or SystemClock()
     endpoint = OpenAIEndpoint(

@@ -1,54 +1,34 @@
-"""Chat completions of any OpenAI-compatible endpoint, as one validated document. The only home of openai.
+"""Chat completions of any OpenAI-compatible endpoint, as one validated document.
 
-Guards the total deadline (the SDK's own is per read, so a server that drips a byte would hold us for ever), the
-breaker, and that no text of the endpoint reaches a message or a traceback of ours (`from None`: a server's words
-can echo the prompt, the key or an internal name). The SDK's hidden retries are off.
+Guards the deadline of the whole answer, the breaker, and that no text of the endpoint reaches a message or a
+traceback of ours (`from None`: a server's words can echo the prompt, the key or an internal name).
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from ipaddress import ip_address
-from typing import Any
-from urllib.parse import urlsplit
 
 import httpx2  # the transport of openai 3; its errors come through unwrapped while a body is read
 import openai
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agent.llm.breaker import Breaker
 from agent.llm.chat import Answer, ChatUnavailable, Message, Reply, Rung, estimate_tokens
 from agent.llm.completion import Completion
+from agent.llm.openai_call import OpenAIEndpoint, fetch_reply
 from agent.llm.rungs import LADDER, NoDocument, compile_request, parse_answer, with_repair
 from executor.clock import Clock
 
 PAUSES_S = (1.0, 4.0)  # before the second and the third try of a call that found the endpoint busy
 LONGEST_WAIT_S = 30.0  # a Retry-After beyond this is left to the breaker
-MAX_BODY_BYTES = 4 * 1024 * 1024
 
 BUSY = frozenset({408, 409, 425, 429, 502, 503, 504, 529})
 REFUSED = frozenset({401, 402, 403})  # no rung and no repetition changes these
 # Anything else (400, 404, 422, 500, 501 …) may be about the rung: endpoints answer all of these to a format
 # that they do not know.
-
-
-@dataclass(frozen=True, kw_only=True)
-class OpenAIEndpoint:
-    """Where and how. Prices are per million tokens."""
-
-    base_url: str
-    model: str
-    api_key: SecretStr | None = None
-    timeout_s: float = 180.0
-    max_output_tokens: int | None = None
-    temperature: float | None = None
-    price_in: float | None = None
-    price_out: float | None = None
 
 
 class EndpointMemory:
@@ -64,8 +44,11 @@ class EndpointMemory:
         return (self.rung, *(rung for rung in LADDER if rung is not self.rung))
 
 
-# Its INFO line names the host of the endpoint, once a call.
-logging.getLogger("httpx2").setLevel(logging.WARNING)
+_HINTS = {
+    "status 404": "; check TUNELOOP_LLM_BASE_URL (does it end in /v1?) and TUNELOOP_LLM_MODEL",
+    "status 400": "; it refuses every form: check the model, the length of its context (TUNELOOP_LLM_PROMPT_CHARS),"
+    " and TUNELOOP_LLM_TEMPERATURE and TUNELOOP_LLM_MAX_OUTPUT_TOKENS, which some models do not take",
+}
 
 _memories: dict[tuple[str, str], EndpointMemory] = {}
 _memories_lock = threading.Lock()
@@ -126,7 +109,8 @@ class OpenAIChatModel:
             self._memory.breaker.succeeded()
             return self._reply(parsed, rung, spent)
         self._memory.breaker.failed()
-        raise ChatUnavailable(_because("the LLM endpoint gave no answer of the schema", spent), spent.tokens)
+        message = _because("the LLM endpoint gave no answer of the schema", spent)
+        raise ChatUnavailable(message + _hint(spent.failures), spent.tokens)
 
     def _on_rung(self, rung: Rung, messages: Sequence[Message], schema_model: type[Answer], spent: _Spent) -> Answer:
         """One question and, where the answer is JSON of the wrong shape, one repair."""
@@ -179,7 +163,7 @@ class OpenAIChatModel:
     def _fetch(self, request: Mapping[str, object], seconds: float) -> bytes:
         """The body of one reply. What went wrong is told by status and kind only."""
         try:
-            return _run(_read_reply(self._endpoint, request, seconds))
+            return fetch_reply(self._endpoint, request, seconds)
         except (TimeoutError, openai.APITimeoutError, httpx2.TimeoutException):
             raise _Busy(f"no answer within {seconds:.0f} s") from None
         except openai.APIStatusError as error:
@@ -243,61 +227,12 @@ def _because(message: str, spent: _Spent) -> str:
     return f"{message} ({'; '.join(spent.failures)})" if spent.failures else message
 
 
+def _hint(failures: Sequence[str]) -> str:
+    """What an operator can do where every rung met the same refusal."""
+    statuses = {failure.partition(": ")[2] for failure in failures}
+    return _HINTS.get(statuses.pop(), "") if len(statuses) == 1 else ""
+
+
 def _strict_schema(schema_model: type[BaseModel]) -> tuple[str, Mapping[str, object]]:
     function = openai.pydantic_function_tool(schema_model)["function"]
     return function["name"], function.get("parameters", {})
-
-
-async def _read_reply(endpoint: OpenAIEndpoint, request: Mapping[str, object], seconds: float) -> bytes:
-    key = endpoint.api_key.get_secret_value() if endpoint.api_key else "none"
-    # A redirect would carry the prompt to another host; a proxy of the shell has no business with loopback.
-    transport = httpx2.AsyncClient(
-        timeout=seconds, follow_redirects=False, trust_env=not _is_loopback(endpoint.base_url)
-    )
-    options: dict[str, Any] = {"model": endpoint.model, **request}
-    if endpoint.max_output_tokens is not None:
-        options["max_tokens"] = endpoint.max_output_tokens
-    if endpoint.temperature is not None:
-        options["temperature"] = endpoint.temperature
-    async with (
-        asyncio.timeout(seconds),
-        openai.AsyncOpenAI(
-            base_url=endpoint.base_url, api_key=key, max_retries=0, timeout=seconds, http_client=transport
-        ) as client,
-    ):
-        client.organization = client.project = None  # taken from the shell otherwise, and sent to anyone
-        async with client.chat.completions.with_streaming_response.create(**options) as response:
-            return await _read_capped(response.iter_bytes())
-
-
-async def _read_capped(chunks: Any) -> bytes:
-    body = bytearray()
-    async for chunk in chunks:
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise openai.OpenAIError(f"the reply exceeds {MAX_BODY_BYTES} bytes")
-    return bytes(body)
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _run(work: Coroutine[Any, Any, bytes]) -> bytes:
-    """asyncio.run without its wait for a name look-up that hangs: that wait has no limit."""
-    loop = asyncio.new_event_loop()
-    try:
-        task = loop.create_task(work)
-        try:
-            return loop.run_until_complete(task)
-        finally:
-            if not task.done():  # interrupted: let it close its connection
-                task.cancel()
-                loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
-            loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        loop.close()

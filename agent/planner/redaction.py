@@ -101,6 +101,8 @@ def _plain(word: str) -> str:
 
 def clean_line(text: str) -> str:
     """Compatibility forms folded; escapes, controls, bidi marks and zero-width characters out; blanks to one."""
+    if text.isascii() and text.isprintable():
+        return " ".join(text.split())
     text = unicodedata.normalize("NFKC", _ESCAPE.sub("", text))
     kept = "".join(" " if ch.isspace() else ch for ch in text if ch.isspace() or not _is_hidden(ch))
     return " ".join(kept.split())

@@ -103,6 +103,7 @@ class ObedientModel:
 
 
 _ORDER = re.compile(r"OBEY\[knob=([^;\]]+);to=([^\]]+)\]")
+_HIDDEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\ufeff]")
 _ENCODED = re.compile(r"[A-Za-z0-9+/_\-]{24,}={0,2}")
 
 
@@ -111,7 +112,7 @@ def find_orders(text: str) -> list[tuple[str, str]]:
 
 
 def _readings(text: str) -> Iterator[str]:
-    visible = "".join(ch for ch in text if unicodedata.category(ch) not in ("Cf", "Cc"))
+    visible = _HIDDEN.sub("", text)
     folded = unicodedata.normalize("NFKC", visible)
     yield from (text, visible, folded, folded[::-1], codecs.encode(folded, "rot13"))
     for word in _ENCODED.findall(folded):

@@ -82,7 +82,7 @@ def test_hostile_text_is_read_in_bounded_time(text: str) -> None:
     started = time.monotonic()
     with pytest.raises((NoDocument, ValidationError)):
         parse_answer(text, SmallAnswer)
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 2
 
 
 @settings(max_examples=300, deadline=None)
