@@ -119,6 +119,12 @@ def test_named_canary_is_withheld_in_every_sentence(name: str) -> None:
         assert name not in clean_line(told(with_text(written))).lower()
 
 
+def test_host_that_is_called_by_its_role_leaves_sentences_readable() -> None:
+    """A pool whose hosts are called prefill and decode: the words of the trade stay."""
+    sentence = "requests wait for prefill, not for decode"
+    assert sentence == Redactor(("prefill", "decode", "gandalf")).text(sentence, 400)
+
+
 def test_private_value_of_a_setting_is_withheld_in_sentences_too() -> None:
     """What the configuration says in private is not told by an objection or by the operator's line."""
     packet = a_packet(
