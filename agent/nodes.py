@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
 
@@ -19,12 +20,13 @@ from agent.planner.port import Proposer
 from agent.study_store import StudyStore
 from executor.clock import Clock
 from executor.pool import Pool
-from executor.runner import Held, Runner, Waiting
+from executor.runner import Held, TrialEnd, Waiting
 from executor.trial_plan import TrialPlan
 from experiments.agenda import Close, Continue, Hold, Measure, Propose, Step, Stop, next_step
 from experiments.knob import Cost
 from experiments.ledger import (
     ApprovalUsed,
+    Finding,
     LedgerEntry,
     StopReason,
     StudyStopped,
@@ -32,6 +34,7 @@ from experiments.ledger import (
     TrialHeld,
     TrialStarted,
 )
+from experiments.ports import Gate
 from experiments.study import Study, TrialState
 from experiments.verdict import entries_of_phase
 
@@ -40,13 +43,19 @@ log = structlog.get_logger(__name__)
 Tell = Callable[[str], None]
 
 
+class TrialRunner(Protocol):
+    """Runs one trial to its end. Called again with the same plan it goes on; nothing is sent twice."""
+
+    def run(self, plan: TrialPlan, gate: Gate, finding: Finding | None = None) -> TrialEnd: ...
+
+
 @dataclass(kw_only=True)
 class Nodes:
     """What the nodes share. `step` is what survey found, for the edge that follows it and for nothing else."""
 
     store: StudyStore
     pool: Pool
-    runner: Runner
+    runner: TrialRunner
     authority: Authority
     clock: Clock
     suggesters: Sequence[Proposer]

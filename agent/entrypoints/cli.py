@@ -17,6 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 Workspace = Annotated[Path, typer.Argument(help="The workspace folder of the study.", show_default=True)]
@@ -157,21 +158,15 @@ def show(
 
 
 def main() -> None:
-    """The console script: our errors become one line and exit code 2."""
+    """The console script: our errors become one line, with exit code 2 for wrong input and 1 for all else."""
     from experiments.errors import InputError, TuningError
 
     try:
-        app(standalone_mode=False)
+        app()
     except InputError as error:
         _fail(str(error), 2)
     except TuningError as error:
         _fail(str(error), 1)
-    except KeyboardInterrupt:
-        _fail("interrupted; what runs on the hosts goes on, and `tuneloop run` finds it again", 130)
-    except typer.Abort:
-        _fail("aborted", 1)
-    except typer.Exit as leave:
-        sys.exit(leave.exit_code)
 
 
 def _fail(message: str, code: int) -> None:

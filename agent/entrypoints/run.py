@@ -26,7 +26,7 @@ class AlreadyRunning(TuningError):
 
 
 def run_study(root: Path) -> int:
-    """0: the study ended. 3: it waits for a person."""
+    """0: the study ended. 3: it waits for a person. 130: interrupted."""
     root = root.resolve()
     lock = FileLock(root / ".tuneloop.lock")
     try:
@@ -37,6 +37,9 @@ def run_study(root: Path) -> int:
     console = Console(SystemClock())
     try:
         return drive(root, read_settings(), console)
+    except KeyboardInterrupt:
+        console.tell(f"interrupted; what runs on the hosts goes on. Find it again with: tuneloop run {root}")
+        return 130
     finally:
         lock.release()
 

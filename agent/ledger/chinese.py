@@ -357,7 +357,9 @@ _LABELS = {
     "SLO violated": "违反 SLO",
     "infeasible": "不可行",
     "no significant gain": "无显著收益",
+    "quality failed": "质量评测未通过",
     "gain": "有收益",
+    "not excluded": "尚不能排除收益",
     # sent and findings
     "not sent": "未发出",
     "finished": "已完成",

@@ -1,0 +1,101 @@
+"""The mechanism-rule proposer: it fires on evidence, steps one value at a time, and stays quiet otherwise."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from agent.planner.evidence import assemble_packet
+from agent.planner.knob_table import Toward
+from agent.planner.packet import EvidencePacket, KnobPart
+from agent.planner.rules import RuleProposer, neighbours
+from experiments.serving_config import Value
+from experiments.study import fold
+from tests.agent.planner.test_evidence_packet import baseline_entries
+from tests.factories import EVENING
+
+
+@pytest.fixture
+def packet() -> EvidencePacket:
+    return assemble_packet(fold(baseline_entries()), EVENING + timedelta(hours=1), allowed_costs=("hot", "restart"))
+
+
+def with_figures(packet: EvidencePacket, **changes: float | None) -> EvidencePacket:
+    figures = {**packet.figures, **{name.replace("__", "."): value for name, value in changes.items()}}
+    return packet.model_copy(update={"figures": figures})
+
+
+def test_lone_tails_under_a_prefill_wall_lead_to_one_more_request_per_batch(packet: EvidencePacket) -> None:
+    """The mechanism is found from its figures, and the step is the next declared value."""
+    best = RuleProposer().propose(packet).drafts[0]
+
+    assert (best.change.name, best.change.from_value, best.change.to_value) == ("prefill-max-requests", 1, 2)
+    assert {ref.id for ref in best.evidence} >= {"prefill.waiting.share_positive", "prefill.lone_tail_share"}
+
+
+def test_without_lone_tails_the_batch_cap_is_not_proposed(packet: EvidencePacket) -> None:
+    """A mechanism that the evidence does not show is not claimed."""
+    drafts = RuleProposer().propose(with_figures(packet, prefill__lone_tail_share=0.0)).drafts
+
+    assert all(draft.change.name != "prefill-max-requests" for draft in drafts)
+
+
+def test_an_unobserved_sign_fires_no_rule(packet: EvidencePacket) -> None:
+    """NOT_OBSERVED is not a small number."""
+    drafts = RuleProposer().propose(with_figures(packet, prefill__lone_tail_share=None)).drafts
+
+    assert all(draft.change.name != "prefill-max-requests" for draft in drafts)
+
+
+def test_every_cited_value_is_the_packets_own(packet: EvidencePacket) -> None:
+    """Rules cannot cite what was not measured."""
+    for draft in RuleProposer().propose(packet).drafts:
+        for ref in draft.evidence:
+            assert packet.figures[ref.id] == ref.value
+
+
+def test_a_cost_class_that_is_not_allowed_is_not_proposed(packet: EvidencePacket) -> None:
+    """What could not start is not worth a card."""
+    budget = packet.budget.model_copy(update={"allowed_costs": ("hot",)})
+
+    drafts = RuleProposer().propose(packet.model_copy(update={"budget": budget})).drafts
+
+    assert all(draft.change.name != "prefill-max-requests" for draft in drafts)
+
+
+def test_the_proposer_is_deterministic(packet: EvidencePacket) -> None:
+    """One packet, one answer."""
+    assert RuleProposer().propose(packet) == RuleProposer().propose(packet)
+
+
+@pytest.mark.parametrize(
+    ("values", "current", "toward", "expected"),
+    [
+        ((1, 2, 3, 4), 2, Toward.MORE, (3,)),
+        ((1, 2, 3, 4), 2, Toward.LESS, (1,)),
+        ((1, 2, 3, 4), 2, Toward.EITHER, (3, 1)),
+        ((1, 2, 3, 4), 4, Toward.MORE, ()),
+        (("static", "dynamic"), "static", Toward.EITHER, ("dynamic",)),
+        ((8, 16), None, Toward.MORE, (8, 16)),
+    ],
+)
+def test_neighbours_are_the_next_declared_values(
+    values: tuple[Value, ...], current: Value, toward: Toward, expected: tuple[Value, ...]
+) -> None:
+    """A step is one declared value, never a jump, so that an effect can be credited."""
+    knob = KnobPart(
+        path="prefill.flag.x",
+        role="prefill",
+        kind="flag",
+        name="x",
+        current=current,
+        values=values,
+        cost="restart",
+        alters_numerics=False,
+        relieves=(),
+        mechanism="",
+        tried=(),
+    )
+
+    assert neighbours(knob, toward) == expected
