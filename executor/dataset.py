@@ -144,17 +144,25 @@ def _split(scenario: Scenario, page_size: int) -> CacheSplit:
     return split
 
 
-def compile_dataset(spec: DatasetSpec, datasets_dir: str, python: tuple[str, ...] = ("python3",)) -> DatasetBuild:
-    """The build of a specification below `datasets_dir`, in a folder named by its digest."""
+def compile_dataset(
+    spec: DatasetSpec,
+    datasets_dir: str,
+    python: tuple[str, ...] = ("python3",),
+    program: tuple[str, ...] | None = None,
+) -> DatasetBuild:
+    """The build of a specification below `datasets_dir`, in a folder named by its digest.
+
+    `program` is the pool's own, with the contract of ours; None sends ours and runs it with `python`.
+    """
     document = spec.document()
     folder = f"{datasets_dir}/{digest(document)[:16]}"
-    program, specification = f"{folder}/{PROGRAM.name}", f"{folder}/spec.json"
+    ours, specification = f"{folder}/{PROGRAM.name}", f"{folder}/spec.json"
+    files = {specification: json.dumps(document, sort_keys=True, indent=1).encode()}
+    if program is None:
+        files[ours] = PROGRAM.read_bytes()
     return DatasetBuild(
-        argv=(*python, program, "--spec", specification, "--out", folder),
-        files_to_upload={
-            program: PROGRAM.read_bytes(),
-            specification: json.dumps(document, sort_keys=True, indent=1).encode(),
-        },
+        argv=(*(program or (*python, ours)), "--spec", specification, "--out", folder),
+        files_to_upload=files,
         folder=folder,
     )
 

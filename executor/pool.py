@@ -144,7 +144,10 @@ class SshFiles(Strict):
 
 
 class Engine(Strict):
+    """The installed engine. `python` is the interpreter that can import it; None: that of each host."""
+
     version: Line | None = None
+    python: Line | None = None
 
 
 class Programs(Strict):
@@ -154,7 +157,7 @@ class Programs(Strict):
     router: Argv = ("python3", "-m", "sglang_router.launch_router")
     aisbench: Argv = ("ais_bench",)
     bench_serving: Argv = ("python3", "-m", "sglang.bench_serving")
-    dataset: Argv = ("python3", "-m", "tuneloop_dataset")  # takes --spec FILE --out FOLDER
+    dataset: Argv | None = None  # takes --spec FILE --out FOLDER; None: ours, run by the engine's Python
 
 
 Seconds = Annotated[float, Field(strict=True, gt=0, le=7 * 24 * 3600)]
@@ -199,6 +202,10 @@ class Pool(Strict):
 
     def workdir_of(self, name: str) -> str:
         return self.hosts[name].workdir or self.workdir
+
+    def engine_python_of(self, name: str) -> str:
+        """The interpreter on this machine that can import the engine and the model's tokenizer."""
+        return self.engine.python or self.hosts[name].python
 
     @model_validator(mode="after")
     def _names_exist(self) -> Pool:

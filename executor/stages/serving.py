@@ -86,7 +86,7 @@ def _wait_healthy(context: TrialContext, service: ServiceIntent, server: Placed)
     started = context.clock.monotonic()
     with host.http(server.port, HTTP_TIMEOUT_S) as http:
         while True:
-            if _answers(http):
+            if _is_ready(http, server.role):
                 return None
             state = host.poll(server.job_id)
             if not state.is_live:
@@ -99,11 +99,15 @@ def _wait_healthy(context: TrialContext, service: ServiceIntent, server: Placed)
             context.clock.sleep(POLL_S)
 
 
-def _answers(http: httpx.Client) -> bool:
+def _is_ready(http: httpx.Client, role: Role) -> bool:
+    """A router is healthy before it knows a single worker, so it is asked for readiness where it has such a page."""
     try:
-        return http.get("/health").status_code == httpx.codes.OK
+        answer = http.get("/readiness") if role is Role.ROUTER else None
+        if answer is None or answer.status_code == httpx.codes.NOT_FOUND:
+            answer = http.get("/health")
     except (httpx.HTTPError, HostUnreachable):
         return False
+    return answer.status_code == httpx.codes.OK
 
 
 def _check_listener(context: TrialContext, server: Placed) -> Faulted | None:
