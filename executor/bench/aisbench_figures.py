@@ -25,6 +25,17 @@ from experiments.windows import Window
 LATENCIES = ("E2EL", "TTFT", "TPOT", "ITL")
 _ROWS = (*LATENCIES, "InputTokens", "OutputTokens", "OutputTokenThroughput", "PrefillTokenThroughput")
 # Seconds are rounded to 0.1 ms before anything else; on stored real runs that is the largest difference.
+REQUIRED = (
+    "Benchmark Duration",
+    "Total Requests",
+    "Success Requests",
+    "Concurrency",
+    "Total Generated Tokens",
+    "Output Token Throughput",
+    "E2EL/Average",
+    "TTFT/Average",
+    "TPOT/Average",
+)
 _LATENCY_TOLERANCE_MS = 0.0501
 _FOUR_DECIMALS = 0.000051
 _RATE_SHARE = 1e-9  # of a rate: float arithmetic in another order
@@ -49,7 +60,7 @@ def printed_stage(stage: str, common: Mapping[str, object], table: Mapping[str, 
             figures[_PRINTED_AS.get(label, label)] = _common_figure(*parsed)
     for row, cells in table.items():
         figures |= _row_figures(row, cells)
-    return Printed(stage=stage, figures=figures, inconsistent=_contradictions(figures, table))
+    return Printed(stage=stage, figures=figures, required=REQUIRED, inconsistent=_contradictions(figures, table))
 
 
 def _common_figure(value: float, unit: str) -> Figure:

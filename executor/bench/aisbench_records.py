@@ -25,6 +25,8 @@ from experiments.requests import MISSING, Ints, RequestTable, offsets_of, short_
 
 _DB_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}\.db")
 _BATCH = 1_000
+_STEPS_AT_ONCE = 1_000
+_SMALLEST_LIMIT = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +101,7 @@ def _read_database(path: Path) -> tuple[Ints, TimePoints]:
     field = f"{path.parent.name}/{path.name}"
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as connection:
+            _bound_work(connection, path.stat().st_size)
             cursor = connection.execute("SELECT id, arr_blob FROM numpy_store ORDER BY id")
             ids, vectors = decode_time_points(iter(lambda: cursor.fetchmany(_BATCH), []))
     except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
@@ -106,6 +109,13 @@ def _read_database(path: Path) -> tuple[Ints, TimePoints]:
     if len(ids) == 0:
         raise ResultUnreadable(field, "holds no time points: it was not committed")
     return ids, vectors
+
+
+def _bound_work(connection: sqlite3.Connection, file_bytes: int) -> None:
+    """A schema may hide endless work behind the table's name: real rows take few steps per byte of the file."""
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(file_bytes, _SMALLEST_LIMIT))
+    budget = iter(range(file_bytes // _STEPS_AT_ONCE + _STEPS_AT_ONCE))
+    connection.set_progress_handler(lambda: 0 if next(budget, None) is not None else 1, _STEPS_AT_ONCE)
 
 
 def _table(rows: DetailRows, points: TimePoints, file: str) -> RequestTable:

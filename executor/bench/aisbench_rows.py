@@ -31,7 +31,7 @@ _FIELDS: Final = (
     "db_name",
 )
 # Only what a failed request never had may be absent; a row without the others is not a record.
-_ABSENT: Final = {"error_info": "", "prediction": "", "db_name": "", "time_points": None}
+_ABSENT: Final = {"error_info": "", "prediction": None, "db_name": "", "time_points": None}
 _pick: Callable[[dict[str, Any]], tuple[Any, ...]] = itemgetter(*_FIELDS)
 _reference: Callable[[dict[str, Any]], int] = itemgetter("__db_ref__")
 
@@ -83,7 +83,7 @@ class DetailRows:
         self._refs.extend(_references(points))
         self._inputs.extend(inputs if None not in inputs else [n or 0 for n in inputs])
         self._outputs.extend(outputs if None not in outputs else [n or 0 for n in outputs])
-        self._replaced.extend([text.count("\ufffd") for text in prediction])
+        self._replaced.extend([MISSING if text is None else text.count("\ufffd") for text in prediction])
         self._database.extend(self._database_codes(database))
         self.uuid += map(str, uuid)
 
@@ -115,8 +115,18 @@ def _extend(rows: DetailRows, file: str, picked: list[tuple[Any, ...]]) -> None:
         if picked:
             rows.extend(picked)
     except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
-        span = f"{file}: records {len(rows) + 1} to {len(rows) + len(picked)}"
-        raise ResultUnreadable(span, f"one of these is not an AISBench record ({error})") from None
+        place = f"{file}: record {len(rows) + 1 + _first_refused(picked)}"
+        raise ResultUnreadable(place, f"is not an AISBench record ({short_error(str(error))})") from None
+
+
+def _first_refused(picked: list[tuple[Any, ...]]) -> int:
+    """Which row of a refused batch is to blame."""
+    for index, row in enumerate(picked):
+        try:
+            DetailRows().extend([row])
+        except (TypeError, ValueError, AttributeError, KeyError, OverflowError):
+            return index
+    return 0
 
 
 def _pick_all(file: str, line_number: int, lines: list[bytes]) -> list[tuple[Any, ...]]:

@@ -20,6 +20,7 @@ from executor.bench.problem import ResultUnreadable
 RESULT_FILE = "bench.jsonl"
 CHAT_BACKEND = "sglang-oai-chat"
 NATIVE_BACKEND = "sglang"
+REQUIRED = ("completed", "duration", "total_output_tokens", "output_throughput", "mean_ttft_ms", "mean_tpot_ms")
 _EXACT_SHARE = 1e-6  # the record holds floats, not printed digits: only the order of summation differs
 _LAST_CHUNK_SHARE = 0.01  # E2E and TPOT: the client's clock runs to the [DONE] line
 _LAST_CHUNK_MS = 5.0
@@ -89,7 +90,7 @@ def read_bench_serving(folder: Path, experiment_id: str | None = None) -> Client
         client="bench_serving",
         version=record.server_version,
         table=read_table(record, path.name),
-        printed=(Printed(stage="whole", figures=exact_figures(record.summary)),),
+        printed=(Printed(stage="whole", figures=exact_figures(record.summary), required=REQUIRED),),
         duration_s=record.number("duration"),
         raw_sha256=sha256,
         accept_length=accept_length,

@@ -30,7 +30,13 @@ class Printed:
 
     stage: str  # "total" or "stable" for AISBench, "whole" for bench_serving
     figures: Mapping[str, Figure]
+    required: tuple[str, ...] = ()  # figures without which the summary is no cross-check
     inconsistent: tuple[str, ...] = ()  # figures that contradict one another, such as a mean below the minimum
+
+    @property
+    def missing(self) -> str | None:
+        """The first required figure that is absent."""
+        return next((name for name in self.required if name not in self.figures), None)
 
 
 @dataclass(frozen=True, kw_only=True)

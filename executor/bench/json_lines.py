@@ -42,6 +42,10 @@ def parse_json(text: bytes) -> Any:
 
 def finite(value: object) -> float | None:
     """A number, or None for whatever is not a finite one: NaN, Infinity, text, true, absent."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond every measurement
+        return None
+    return number if math.isfinite(number) else None

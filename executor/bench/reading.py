@@ -70,6 +70,9 @@ def find_disagreement(reading: ClientReading, concurrency: int, rule: NativeRule
     if not reading.printed:
         return Problem(Reason.EVIDENCE_INCOMPLETE, "summary", "the client printed no figures of its own")
     for printed in reading.printed:
+        if printed.missing is not None:
+            field = f"{printed.stage}: {printed.missing}"
+            return Problem(Reason.EVIDENCE_INCOMPLETE, field, "the client's summary lacks it")
         if printed.inconsistent:
             return Problem(Reason.EVIDENCE_INCOMPLETE, printed.inconsistent[0], "the client contradicts itself")
         found = _disagreement_of_stage(reading, printed, concurrency, rule)

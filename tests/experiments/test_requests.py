@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from request_tables import table_of
 
 from experiments.requests import ERROR_TEXT_LIMIT, MISSING, short_error, total
+from tests.experiments.request_tables import table_of
 
 
 def test_columns_must_have_one_entry_per_request() -> None:

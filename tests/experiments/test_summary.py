@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from request_tables import table_of
 
 from experiments.measurement import WindowKind
 from experiments.requests import MISSING
 from experiments.summary import native_inflation, summarise, summarise_run
 from experiments.windows import NativeRule, Window, WindowFloor, whole_window
+from tests.experiments.request_tables import table_of
 
 FLOOR = WindowFloor(requests=2, seconds=1.0)
 

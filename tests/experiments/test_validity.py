@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from request_tables import table_of
 
 from experiments.requests import MISSING, RequestTable
 from experiments.validity import (
@@ -27,6 +26,7 @@ from experiments.validity import (
     peak_concurrency,
 )
 from experiments.windows import Window, whole_window
+from tests.experiments.request_tables import table_of
 
 PLAN = Workload(requests=4, concurrency=2, output_tokens=1024)
 SPANS = [(0.0, 2.0), (0.0, 2.0), (2.0, 4.0), (2.0, 4.0)]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from request_tables import closed_loop, table_of
 
 from experiments.measurement import WindowKind
 from experiments.windows import (
@@ -22,6 +21,7 @@ from experiments.windows import (
     native_window,
     whole_window,
 )
+from tests.experiments.request_tables import closed_loop, table_of
 
 ORACLE = Path(__file__).resolve().parents[3] / "shared" / "oracles" / "aisbench_native_window.py"
 

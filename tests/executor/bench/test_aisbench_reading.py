@@ -6,16 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client_files import (
-    AISBENCH,
-    closed_loop,
-    detail_row,
-    npy,
-    sample,
-    write_aisbench,
-    write_database,
-    write_summary,
-)
 
 from executor.bench.aisbench import read_aisbench
 from executor.bench.aisbench_figures import read_printed, recompute
@@ -28,6 +18,16 @@ from experiments.requests import RequestTable
 from experiments.trial import Reason
 from experiments.validity import CacheRule, ServerEvidence, Workload
 from experiments.windows import NativeRule, Window, native_window, whole_window
+from tests.executor.bench.client_files import (
+    AISBENCH,
+    closed_loop,
+    detail_row,
+    npy,
+    sample,
+    write_aisbench,
+    write_database,
+    write_summary,
+)
 
 PLAN = Workload(requests=24, concurrency=4, output_tokens=8)
 RUNS = {

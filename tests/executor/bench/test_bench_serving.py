@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_files import FIELD, SAMPLES, bench_record, field_expectations, sample, write_bench
 
 from executor.bench.bench_records import read_bench_records, select_record
 from executor.bench.bench_serving import compile_bench_serving, read_bench_serving
@@ -20,6 +19,7 @@ from experiments.measurement import Measurement, WindowKind
 from experiments.trial import Reason
 from experiments.validity import CacheRule, Workload
 from experiments.windows import NativeRule, Window, whole_window
+from tests.executor.bench.client_files import FIELD, SAMPLES, bench_record, field_expectations, sample, write_bench
 
 PLAN = Workload(requests=12, concurrency=3, output_tokens=8)
 DETAILED = [
@@ -110,7 +110,7 @@ def test_a_cut_line_after_this_runs_record_does_no_harm(tmp_path: Path) -> None:
         ({"itls": [[0.05, -1.0]] * 12}, Reason.EVIDENCE_INCOMPLETE, "bench.jsonl:itls"),
         ({"itls": ["0.05"] * 12}, Reason.EVIDENCE_INCOMPLETE, "bench.jsonl:itls"),
         ({"output_lens": [8.5] * 12}, Reason.EVIDENCE_INCOMPLETE, "bench.jsonl:output_lens"),
-        ({"duration": float("nan")}, Reason.EVIDENCE_INCOMPLETE, "whole window"),
+        ({"duration": float("nan")}, Reason.EVIDENCE_INCOMPLETE, "whole: duration"),
     ],
 )
 def test_what_is_wrong_with_a_record_is_named(

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
+import csv
 import math
 import shutil
 from pathlib import Path
 
 import pytest
-from client_files import FIELD, SAMPLES, field_expectations, sample
 
-from executor.bench.aisbench_figures import read_printed
+from executor.bench.aisbench_figures import printed_stage, read_printed, table_rows
 from executor.bench.aisbench_records import AISBenchRun
 from executor.bench.client_reading import Printed
 from executor.bench.console import (
@@ -18,6 +18,7 @@ from executor.bench.console import (
     plain_lines,
 )
 from experiments.validity import check_retokenized
+from tests.executor.bench.client_files import FIELD, SAMPLES, field_expectations, sample
 
 CONSOLES = field_expectations("bench_console")
 AISBENCH = field_expectations("aisbench")
@@ -167,11 +168,18 @@ def test_field_aisbench_results_read_as_their_index_says(name: str, tmp_path: Pa
 
 def test_made_up_tables_are_flagged_and_real_ones_are_not(tmp_path: Path) -> None:
     """A mean below the minimum and a P99 below the mean are in the documentation of the tool itself."""
-    old, new = (
-        _aisbench(f"aisbench/{n}.txt", tmp_path) for n in ("02_console_stable_stage_old", "01_console_total_stage")
-    )
+    old = _aisbench("aisbench/02_console_stable_stage_old.txt", tmp_path)
+    new = _aisbench("aisbench/01_console_total_stage.txt", tmp_path)
     assert list(new.inconsistent) == []
     assert any(text.startswith("TTFT: Average 50.332 outside") for text in old.inconsistent)
+
+
+def test_statistics_of_an_empty_run_are_no_figures() -> None:
+    """AISBench prints 0.0 ms for a run without success; N = 0 wins."""
+    with sample(FIELD / "aisbench" / "12_empty_data_zeros.csv").open(newline="") as file:
+        table = table_rows(csv.reader(file))
+    printed = printed_stage("total", {}, table["total"])
+    assert {n: f.value for n, f in printed.figures.items()} == {"E2EL/N": 0.0, "TTFT/N": 0.0, "TPOT/N": 0.0}
 
 
 def test_identical_figures_under_another_task_are_a_copy() -> None:
