@@ -5,6 +5,7 @@ A lost connection repeats the question, never an action: every request is safe t
 
 from __future__ import annotations
 
+import json
 import secrets
 import threading
 import time
@@ -21,6 +22,8 @@ from experiments.errors import HostUnreachable, LeaseRefused
 CONNECT_TIMEOUT_S = 10.0
 SESSION_START_S = 10.0
 IDLE_SESSIONS = 4
+MAX_REQUEST_BYTES = 900_000  # the agent's own limit is 1 MiB
+MAX_PAYLOAD_BYTES = 256 << 20
 BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
 
 Answer = dict[str, Any]
@@ -36,6 +39,7 @@ class AgentClient:
         self._connecting = threading.Lock()
         self._connection: SshConnection | None = None
         self._idle: list[AgentSession] = []
+        self._root_id = address.root_id
         self._command = agent_command(workdir=address.workdir, python=address.python, container=address.container)
 
     def close(self) -> None:
@@ -50,6 +54,10 @@ class AgentClient:
 
     def call(self, request: Mapping[str, Any], timeout_s: float, payload: bytes = b"") -> Answer:
         """The answer, with its raw bytes under `data` and the start-up cost of its session under `session_ms`."""
+        if len(payload) > MAX_PAYLOAD_BYTES or len(json.dumps(request)) > MAX_REQUEST_BYTES:
+            raise HostRefused(
+                self.address.name, "too_large", f"the request {request['op']} is larger than the agent takes"
+            )
 
         def ask(session: AgentSession, deadline: float) -> Answer:
             limit = max(0.1, (deadline - time.monotonic()) * 0.8)
@@ -58,11 +66,23 @@ class AgentClient:
 
         answer = self._retried(ask, timeout_s)
         if answer.get("ok") is True:
+            self._check_root(str(answer.get("root_id")))
             return answer
         code, message = str(answer.get("error")), str(answer.get("message"))
         if code == "lease_refused":
             raise LeaseRefused(self.address.name, message)
         raise HostRefused(self.address.name, code, message)
+
+    def _check_root(self, root_id: str) -> None:
+        """A job directory that was deleted and made anew knows no jobs; "absent" there must not become "not sent"."""
+        self._root_id = self._root_id or root_id
+        if root_id != self._root_id:
+            raise HostRefused(
+                self.address.name,
+                "root_replaced",
+                f"{self.address.workdir}/.tuneloop is not the directory that was used before (id {root_id}, was "
+                f"{self._root_id}); what ran here is no longer on record: look for leftover processes, then start anew",
+            )
 
     def open_tunnel(self, port: int, deadline: float) -> Stream | SessionStream:
         """A TCP connection to 127.0.0.1:`port` where the jobs are: of the host, or of the container.

@@ -541,11 +541,14 @@ class Supervisor:
 
     def _adopt_orphans(self) -> None:
         """Orphans of the command become our children, whatever session or group they moved to."""
-        import ctypes
-
+        self.cgroup = make_cgroup("tuneloop-%s-%s" % (self.job.id, self.spec["nonce"][:8]))
+        try:
+            import ctypes
+        except ImportError:  # python3-minimal
+            self._say("no ctypes in this Python: orphans are found by cgroup and cookie only")
+            return
         if ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0) != 0:  # PR_SET_CHILD_SUBREAPER
             self._say("no sub-reaper on this kernel: errno %d" % ctypes.get_errno())
-        self.cgroup = make_cgroup("tuneloop-%s-%s" % (self.job.id, self.spec["nonce"][:8]))
 
     def _fork_child(self) -> int:
         """Forks the command behind its gate; returns the end of the pipe that opens it."""
@@ -816,8 +819,6 @@ class Host:
 
     def facts(self, request: Doc) -> Doc:
         space = os.statvfs(self.root)
-        with open(os.path.join(self.root, "id"), encoding="ascii") as stream:
-            root_id = stream.read().strip()
         return {
             "boot_id": boot_id(),
             "python_version": sys.version.split()[0],
@@ -825,9 +826,13 @@ class Host:
             "agent_sha256": agent_sha256(),
             "wall_s": time.time(),
             "boot_s": boot_clock(),
-            "root_id": root_id,
             "pid": os.getpid(),
         }
+
+    def root_id(self) -> str:
+        """Made with the root: every answer carries it, because the empty job list of a new root proves nothing."""
+        with open(os.path.join(self.root, "id"), encoding="ascii") as stream:
+            return stream.read().strip()
 
     def probe(self, request: Doc) -> Doc:
         import subprocess
@@ -998,6 +1003,7 @@ class Host:
                 state.update(duplicate=True, same_spec=state.get("spec_digest") == spec["digest"])
                 return state
             lease = self._check_lease(request)
+            self._check_inside(str(spec["cwd"]))
             self._check_space(int(spec["min_free_bytes"]))
             spec = dict(spec, nonce=os.urandom(16).hex(), owner=lease["owner"], epoch=lease["epoch"], boot=boot_id())
             gate_fd = self._claim(job, dict(spec, protocol=PROTOCOL))
@@ -1011,6 +1017,10 @@ class Host:
         state = job.state()
         state.update(duplicate=False, same_spec=True)
         return state
+
+    def _check_inside(self, directory: str) -> None:
+        if not (os.path.realpath(directory) + "/").startswith(self.workdir + "/"):
+            raise Refused("path_outside", "%s is not below %s" % (directory, self.workdir))
 
     def _check_space(self, wanted: int) -> None:
         space = os.statvfs(self.jobs)
@@ -1342,7 +1352,8 @@ def handle(host: Host, request: Doc) -> Doc:
         operation = operations.get(str(request.get("op")))
         if operation is None:
             raise Refused("bad_request", "unknown operation %r" % request.get("op"))
-        return dict(operation(request), ok=True)
+        root_id = host.root_id()
+        return dict(operation(request), ok=True, root_id=root_id)
     except Refused as refusal:
         return dict(refusal.facts, ok=False, error=refusal.code, message=refusal.message)
     except OSError as error:

@@ -13,7 +13,11 @@ from experiments.trial import Sent
 
 
 class HostRefused(HostError):
-    """The host understood and did nothing. `code`: disk_low, path_outside, not_found, root_unfit, busy, …"""
+    """The host understood and did nothing.
+
+    `code`: disk_low, path_outside, not_found, too_large, changed, busy, bad_request, root_unfit, root_replaced,
+    os_error, agent_error, probe_timeout.
+    """
 
     def __init__(self, host: str, code: str, message: str) -> None:
         self.code = code
@@ -31,6 +35,7 @@ class HostAddress:
     container: str | None = None
     workdir: str
     python: str = "python3"
+    root_id: str | None = None  # of the job directory, once it is known: another one there is refused
 
 
 class JobStatus(StrEnum):

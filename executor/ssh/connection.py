@@ -11,7 +11,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import paramiko
 
@@ -24,6 +23,7 @@ from executor.ssh.errors import (
     NoFreeChannel,
 )
 from executor.ssh.keys import read_private_keys
+from executor.ssh.known_hosts import read_known_keys
 
 MAX_CHANNELS = 8  # sshd's MaxSessions is 10
 MAX_KEYS_TRIED = 3  # sshd's MaxAuthTries is 6, and some hosts punish failures
@@ -223,22 +223,6 @@ def tune(sock: socket.socket) -> None:
     ):
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def read_known_keys(endpoint: Endpoint) -> list[paramiko.PKey]:
-    """The keys that known_hosts lists for the endpoint; none is an error before a byte is sent."""
-    keys: list[paramiko.PKey] = []
-    for file in endpoint.known_hosts:
-        if Path(file).is_file():
-            entries = paramiko.HostKeys(file).lookup(endpoint.known_as)
-            keys += [entries[kind] for kind in entries] if entries else []
-    if not keys:
-        raise HostKeyRefused(
-            endpoint.name,
-            f"{endpoint.known_as} is in none of {', '.join(endpoint.known_hosts)}; compare its fingerprint "
-            f"with the host's owner and add it",
-        )
-    return keys
 
 
 def prefer_known_key_types(transport: paramiko.Transport, known: list[paramiko.PKey]) -> None:

@@ -186,13 +186,13 @@ def finished(remote: RemoteHost, job_id: str, within_s: float = 15.0) -> JobStat
 class LocalAgent:
     """The agent without SSH: what it does with a request, byte for byte."""
 
-    def __init__(self, workdir: Path, python: str = sys.executable, env: dict[str, str] | None = None) -> None:
+    def __init__(self, workdir: Path, python: str = sys.executable, user: int | None = None) -> None:
         self.process = subprocess.Popen(
             [python, "-I", "-S", "-c", BOOTSTRAP, str(workdir)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **(env or {})},
+            user=user,
         )
         source = agent_source()
         self.send(b"%08x %s" % (len(source), agent_sha256().encode()) + source)

@@ -488,11 +488,18 @@ def test_a_torn_lease_record_leaves_the_one_before(embedded: TestHost) -> None:
         embedded.remote.acquire("other", 60.0)
 
 
-def test_a_replaced_work_directory_is_seen(embedded: TestHost) -> None:
-    """A root that was deleted and made anew has another id: its empty job list is no evidence."""
+def test_a_replaced_job_directory_is_refused(embedded: TestHost) -> None:
+    """A root that was deleted and made anew knows no jobs: its "absent" is not taken for "never sent"."""
+    lease = lease_of(embedded)
     before = embedded.remote.facts().root_id
+    embedded.remote.launch(shell(embedded, "job", "true"), lease)
+    finished(embedded.remote, "job")
     shutil.rmtree(embedded.workdir / ".tuneloop")
-    assert embedded.remote.facts().root_id != before
+    for ask in (lambda: embedded.remote.poll("job"), lambda: embedded.another(root_id=before).poll("job")):
+        with pytest.raises(HostRefused, match="no longer on record") as caught:
+            ask()
+        assert caught.value.code == "root_replaced"
+    assert embedded.another().facts().root_id != before
 
 
 def test_a_work_directory_that_others_may_write_is_refused(embedded: TestHost) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import fcntl
 import http.server
 import json
+import os
 import resource
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -250,3 +253,44 @@ def test_a_stuck_request_does_not_block_the_host_for_ever(embedded: TestHost) ->
             embedded.remote.launch(shell(embedded, "job", "true"), lease, timeout_s=0.5)
         assert caught.value.code == "busy"
         assert embedded.remote.poll("job").status is JobStatus.ABSENT
+
+
+def test_a_request_beyond_the_agents_limits_is_refused_here(embedded: TestHost) -> None:
+    """What the agent would not take is said at once, not after a deadline of tries."""
+    spec = shell(embedded, "job", "true", env={"BIG": "x" * 1_000_000})
+    with pytest.raises(HostRefused, match="larger than the agent takes"):
+        embedded.remote.launch(spec, lease_of(embedded))
+
+
+def test_a_working_directory_outside_is_refused_by_the_host(embedded: TestHost) -> None:
+    """A cwd that leads out by a link claims nothing."""
+    lease = lease_of(embedded)
+    (embedded.workdir / "out").symlink_to("/")
+    spec = shell(embedded, "job", "true", cwd=f"{embedded.workdir}/out")
+    with pytest.raises(HostRefused, match="not below"):
+        embedded.remote.launch(spec, lease)
+    assert embedded.remote.poll("job").status is JobStatus.ABSENT
+
+
+def test_an_ordinary_user_is_enough() -> None:
+    """Without root: no cgroup, foreign sockets without an owner, and everything else as ever."""
+    if os.geteuid() != 0:
+        pytest.skip("the other tests run as an ordinary user already")
+    with (
+        tempfile.TemporaryDirectory(prefix="tuneloop-nobody-") as name,
+        socket.create_server(("127.0.0.1", 0)) as foreign,
+    ):
+        os.chown(name, 65534, 65534)
+        agent = LocalAgent(Path(name), python="/usr/bin/python3", user=65534)
+        lease = {"owner": "o", "epoch": 1}
+        assert agent.ask(op="acquire", owner="o", nonce="n", ttl_s=60.0)["epoch"] == 1
+        spec = {"argv": ["/bin/sh", "-c", "setsid sleep 60 & exit 3"], "env": {}, "cwd": name, "ttl": 20.0}
+        spec |= {"allow_daemons": False, "grace": 0.1, "log_cap": 1 << 20, "digest": "d", "min_free_bytes": 0}
+        agent.ask(op="launch", job_id="job", spec=spec, lease=lease)
+        state = agent.ask(op="poll", job_id="job", wait_s=10.0)
+        assert (state["status"], state["exit_code"], state["why"]) == ("exited", 3, "main_exit_leftover")
+        started = json.loads((Path(name) / ".tuneloop/jobs/job/started.json").read_text())
+        assert started["cgroup"] is None
+        found = agent.ask(op="listeners", ports=[foreign.getsockname()[1]])["listeners"]
+        assert [(entry["pid"], entry["job_id"]) for entry in found] == [(None, None)]
+        assert agent.close() == b""

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from paramiko import HostKeys
 
 from executor.clock import SystemClock
 from executor.remote_host import HostAddress, JobStatus, RemoteHost
@@ -27,6 +28,28 @@ def test_an_unknown_host_is_refused_before_anything_is_sent(host: TestHost, tmp_
     empty.write_text("")
     with pytest.raises(HostKeyRefused, match=r"is in none of .*empty"):
         host.another(known_hosts=str(empty)).facts()
+
+
+def test_a_grown_known_hosts_file_is_understood(embedded: TestHost, tmp_path: Path, host_key: Path) -> None:
+    """Bad lines, comments, certificates, hashed names and an older key of the same type do not hide the right one."""
+    port = embedded.server.port if embedded.server else 0
+    older = write_new_key(tmp_path / "older")
+    hashed = HostKeys.hash_host(f"[127.0.0.1]:{port}")
+    known = tmp_path / "grown"
+    known.write_text(
+        f"# comment\n\nbroken\nhost ssh-ed25519 !!!notbase64\n@cert-authority * {older}\n"
+        f"{hashed} {public_line(host_key)}\n[127.0.0.1]:{port},other {older}\n"
+    )
+    assert embedded.another(known_hosts=str(known)).poll("job").status is JobStatus.ABSENT
+
+
+def test_a_revoked_host_key_is_refused(embedded: TestHost, tmp_path: Path, host_key: Path) -> None:
+    """A key that known_hosts lists and revokes is not trusted."""
+    known = tmp_path / "revoked"
+    text = Path(embedded.directory / "known_hosts").read_text()
+    known.write_text(f"{text}@revoked * {public_line(host_key)}\n")
+    with pytest.raises(HostKeyRefused, match="revoked"):
+        embedded.another(known_hosts=str(known)).facts()
 
 
 def test_a_changed_host_key_is_refused_with_both_fingerprints(host: TestHost, tmp_path: Path) -> None:
