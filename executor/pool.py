@@ -123,8 +123,11 @@ class Host(Strict):
 
 
 class Router(Strict):
+    """`prometheus_port` None: the router's own default, which two routers on one machine cannot share."""
+
     on: str
     port: Port = 30100
+    prometheus_port: Port | None = None
     kind: Literal["sglang-router", "smg"] = "sglang-router"
 
 
@@ -244,7 +247,10 @@ class Pool(Strict):
         for name, host in self.hosts.items():
             for field, port in zip(("port", "bootstrap_port"), host.ports, strict=False):
                 yield f"hosts.{name}", ("hosts", name, field), host.ssh, port
-        yield "router", ("router", "port"), self.hosts[self.router.on].ssh, self.router.port
+        machine = self.hosts[self.router.on].ssh
+        yield "router", ("router", "port"), machine, self.router.port
+        if self.router.prometheus_port is not None:
+            yield "router", ("router", "prometheus_port"), machine, self.router.prometheus_port
 
 
 def parse_pool(text: str | bytes, file: str) -> Pool:

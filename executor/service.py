@@ -107,19 +107,38 @@ def start_missing(context: TrialContext, intent: ServiceIntent) -> Iterator[tupl
     for server in intent.servers:
         if server.reused:
             continue
-        _refuse_stranger(context.hosts[server.host], server)
+        host = context.hosts[server.host]
+        blocked = context.gate(context.timeout_s)
+        if blocked is not None:
+            raise NotNow(blocked.reason)
+        _refuse_stranger(host, server, _ports_of(context, server))
         context.say(f"starting {server.role}")
-        spec = compile_job(context, server, intent)
-        yield server, context.hosts[server.host].launch(spec, context.lease_on(server.host))
+        spec, lease = compile_job(context, server, intent), context.lease_on(server.host)
+        failpoint(f"launch.{server.role}.before_send")
+        state = host.launch(spec, lease)
+        failpoint(f"launch.{server.role}.after_send")
+        yield server, state
 
 
-def _refuse_stranger(host: RemoteHost, server: Placed) -> None:
-    for listener in host.listeners([server.port]):
+class NotNow(Exception):
+    """Nothing may be started now. The launch goes on later under the same ids."""
+
+
+def _ports_of(context: TrialContext, server: Placed) -> tuple[int, ...]:
+    """Every port that this server will take on its machine."""
+    if server.role is not Role.ROUTER:
+        return context.pool.hosts[server.host].ports
+    metrics = context.pool.router.prometheus_port
+    return (server.port,) if metrics is None else (server.port, metrics)
+
+
+def _refuse_stranger(host: RemoteHost, server: Placed, ports: tuple[int, ...]) -> None:
+    for listener in host.listeners(ports):
         if listener.job_id != server.job_id:
             owner = f"our job {listener.job_id}" if listener.job_id else f"pid {listener.pid} ({listener.command})"
             raise PortTaken(
                 host.address.name,
-                f"port {server.port} for {server.role} is taken by {owner}; it is left alone. "
+                f"port {listener.port} for {server.role} is taken by {owner}; it is left alone. "
                 "End it yourself or give the pool another port",
             )
 
@@ -159,6 +178,7 @@ def _router_placement(context: TrialContext, intent: ServiceIntent) -> RouterPla
     return RouterPlacement(
         host=router.address,
         port=context.pool.router.port,
+        prometheus_port=context.pool.router.prometheus_port,
         prefill=_workers(context, intent, Role.PREFILL),
         decode=_workers(context, intent, Role.DECODE),
         dialect=RouterDialect.SMG if smg else RouterDialect.SGLANG_ROUTER,
