@@ -11,6 +11,7 @@ from experiments.errors import HostUnreachable
 
 POLL_WAIT_S = 0.5
 TAIL_BYTES = 4096
+RETRY_S = 0.5  # between two questions to a host that does not answer
 
 
 @dataclass(frozen=True, kw_only=True)

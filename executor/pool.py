@@ -181,6 +181,7 @@ class Timeouts(Strict):
     collect: Seconds = 900
     analyse: Seconds = 300
     release: Seconds = 300
+    devices_idle: Seconds = 180  # after a kill, until the device memory is free again
 
     def of(self, stage: Stage) -> float:
         return float(getattr(self, stage))

@@ -1,8 +1,9 @@
 """Run one trial to its record: stages in order, the journal before and after each, release always.
 
-There is one loop. Going on after a crash is the same loop entered later: finished stages are read from the journal,
-the interrupted one is entered again with the intent that was committed for it, and each stage asks its host before it
-acts. This is the only place that turns an exception into a recorded fault.
+There is one loop. Going on after a crash is the same loop entered later: what stands of an earlier process is read
+from the journal (`executor.standing`), the interrupted stage is entered again with the intent that was committed for
+it, and each stage asks its host before it acts. This is the only place that turns an exception into a recorded fault;
+an error of the journal itself is none, it ends the process.
 """
 
 from __future__ import annotations
@@ -16,21 +17,25 @@ from typing import Any
 import structlog
 
 from executor.clock import Clock
+from executor.failpoints import failpoint
+from executor.job_wait import RETRY_S
 from executor.pool import Pool
 from executor.remote_host import HostRefused, RemoteHost
-from executor.stage_result import Done, Faulted, StageResult, Unknown, Waiting
-from executor.stages import load, preparation, results, serving
+from executor.stage_result import Done, Faulted, Payload, StageResult, Unknown, Waiting
+from executor.stages import formal_load, load, preparation, results, serving
+from executor.standing import DONE, SERVING, Standing, fault_payload, standing_of
 from executor.trial_context import Progress, Report, TrialContext
 from executor.trial_plan import TrialPlan
-from executor.trial_record import DONE, record_of
-from experiments.errors import HostUnreachable, InputError, LeaseRefused, TuningError
+from executor.trial_record import record_of
+from experiments.errors import HostError, HostUnreachable, InputError
 from experiments.ledger import Finding
 from experiments.ports import Gate, Journal, JournalRow
+from experiments.serving_config import Role
 from experiments.trial import Reason, Sent, Stage, TrialRecord
 
 log = structlog.get_logger(__name__)
 
-ATTEMPTS = 2  # of a repairable stage
+
 ORDER = (
     Stage.CHECK,
     Stage.RESERVE,
@@ -45,7 +50,7 @@ ORDER = (
     Stage.ANALYSE,
 )
 # Before these, pause, lease end and unknown state are honoured.
-SENDING = frozenset({Stage.LAUNCH, Stage.CANARY, Stage.WARM_UP, Stage.CACHE, Stage.MEASURE})
+SENDING = frozenset({Stage.PREPARE, Stage.LAUNCH, Stage.CANARY, Stage.WARM_UP, Stage.CACHE, Stage.MEASURE})
 
 StageFunction = Callable[[TrialContext, Mapping[str, Any]], StageResult]
 STAGES: dict[Stage, StageFunction] = {
@@ -57,14 +62,14 @@ STAGES: dict[Stage, StageFunction] = {
     Stage.CANARY: serving.canary,
     Stage.WARM_UP: load.warm_up,
     Stage.CACHE: load.cache,
-    Stage.MEASURE: load.measure,
+    Stage.MEASURE: formal_load.measure,
     Stage.COLLECT: results.collect,
     Stage.ANALYSE: results.analyse,
     Stage.RELEASE: results.release,
 }
 INTENTS: dict[Stage, Callable[[TrialContext], dict[str, Any]]] = {
     Stage.LAUNCH: serving.launch_intent,
-    Stage.MEASURE: load.measure_intent,
+    Stage.MEASURE: formal_load.measure_intent,
 }
 
 
@@ -77,6 +82,7 @@ class Held:
 
 
 TrialEnd = TrialRecord | Held | Waiting
+StageEnd = Done | Faulted | Waiting | Held
 
 
 class Runner:
@@ -98,14 +104,11 @@ class Runner:
     def run(self, plan: TrialPlan, gate: Gate, finding: Finding | None = None) -> TrialEnd:
         """Run, or go on with, a trial. `finding` is what a person found out about an unknown end."""
         context = self._context(plan, gate)
-        if finding is not None and self._open_measure(plan) is not None:
-            _settle(context, self._open_measure(plan), finding)
-        for stage in ORDER:
-            end = self._stage(context, stage)
+        context.finding = finding
+        if self._standing(context).ending is None:
+            end = self._run_stages(context)
             if isinstance(end, Waiting | Held):
                 return end
-            if isinstance(end, Faulted):
-                break
         self._attempt(context, Stage.RELEASE)
         return record_of(plan.trial_id, self._journal.rows(plan.trial_id))
 
@@ -114,82 +117,125 @@ class Runner:
             plan=plan,
             pool=self._pool,
             hosts=self._hosts,
-            journal=self._journal,
             gate=gate,
             clock=self._clock,
             report=self._report,
             artifacts=self._artifacts / plan.trial_id,
         )
 
-    def _open_measure(self, plan: TrialPlan) -> JournalRow | None:
-        rows = self._journal.rows(plan.trial_id)
-        return next((r for r in rows if r.stage is Stage.MEASURE and r.outcome is None), None)
+    def _standing(self, context: TrialContext) -> Standing:
+        return standing_of(self._journal.rows(context.plan.trial_id))
 
-    def _stage(self, context: TrialContext, stage: Stage) -> Done | Faulted | Waiting | Held:
-        """One stage with its repairs. A repair never sends the formal load again: measure has one attempt."""
-        rows = [r for r in self._journal.rows(context.plan.trial_id) if r.stage is stage]
-        ended = [r for r in rows if r.outcome is not None]
-        if ended and ended[-1].outcome == DONE and not _is_lost_lease(context, stage):
-            context.payloads[stage] = ended[-1].payload
-            return Done(payload=ended[-1].payload)
-        if ended and ended[-1].outcome != DONE:
-            fault = _faulted(ended[-1])
-            if len(ended) >= ATTEMPTS or not fault.repairable:
-                return fault
+    def _run_stages(self, context: TrialContext) -> StageEnd:
+        """Every stage that does not stand, up to the one that ends the trial."""
+        standing = self._taken_over(context)
+        end: StageEnd = Done()
+        for stage in ORDER:
+            if stage not in standing:
+                end = self._stage(context, stage)
+            if not isinstance(end, Done):
+                break
+        return end
+
+    def _taken_over(self, context: TrialContext) -> frozenset[Stage]:
+        """The stages of an earlier process that stand. Their payloads are read from the journal.
+
+        Once the load may be on its way, all do. Before that, the lease is taken again, which makes the old one stale;
+        the cache is prepared again, because nobody watched it; and servers that are gone are started again.
+        """
+        standing = self._standing(context)
+        for stage in ORDER:
+            payload = standing.payload(stage)
+            if payload is not None:
+                context.payloads[stage] = payload
+        done = frozenset(context.payloads)
+        if standing.load_began:
+            return done
+        kept = done - {Stage.RESERVE, Stage.CACHE}
+        if Stage.LAUNCH in kept and not serving.is_up(context):
+            kept -= set(SERVING)
+        return kept
+
+    def _stage(self, context: TrialContext, stage: Stage) -> StageEnd:
+        """One stage with its repairs. No repair sends the formal load again: its job id is claimed once."""
         while True:
             end = self._attempt(context, stage)
-            attempts = context.attempt
-            if isinstance(end, Faulted) and end.repairable and attempts < ATTEMPTS:
-                context.say(f"{end.reason}: {end.detail}; repairing")
-                continue
-            return end
+            if not isinstance(end, Faulted) or self._standing(context).is_exhausted(stage):
+                return end
+            context.say(f"{end.reason}: {end.detail}; repairing")
 
-    def _attempt(self, context: TrialContext, stage: Stage) -> Done | Faulted | Waiting | Held:
-        rows = [r for r in self._journal.rows(context.plan.trial_id) if r.stage is stage]
-        interrupted = next((r for r in rows if r.outcome is None), None)
-        context.stage = stage
-        context.attempt = interrupted.attempt if interrupted is not None else len(rows) + 1
+    def _attempt(self, context: TrialContext, stage: Stage) -> StageEnd:
+        standing = self._standing(context)
+        interrupted = standing.open_row(stage)
+        context.stage, context.attempt = stage, standing.next_attempt(stage)
+        context.repairs = standing.last_repair_reason(stage)
         # An interrupted measure may be on its way: it asks its host first and this gate after that.
         if stage in SENDING and not (interrupted is not None and stage is Stage.MEASURE):
             blocked = context.gate(self._pool.timeouts.of(stage))
             if blocked is not None:
                 return Waiting(why=blocked.reason)
         context.say("again, after an interruption" if interrupted is not None else "")
-        result = self._guarded(context, stage, interrupted)
-        return self._recorded(context, stage, result)
+        failpoint(f"{stage}.before_intent")
+        intent = self._intent(context, stage, interrupted)
+        self._begin(context, stage, intent if isinstance(intent, dict) else {})
+        result = self._guarded(context, stage, intent) if isinstance(intent, dict) else intent
+        failpoint(f"{stage}.before_outcome")
+        end = self._recorded(context, stage, result)
+        failpoint(f"{stage}.recorded")
+        return end
 
-    def _guarded(self, context: TrialContext, stage: Stage, interrupted: JournalRow | None) -> StageResult:
-        """Every exception of a stage becomes a value here, after the measure stage never a low number."""
+    def _intent(self, context: TrialContext, stage: Stage, interrupted: JournalRow | None) -> dict[str, Any] | Faulted:
+        """What is about to be done, decided before anything is touched; an interrupted stage keeps to its own."""
+        decide = INTENTS.get(stage)
+        if decide is None or (interrupted is not None and interrupted.payload):
+            return dict(interrupted.payload) if interrupted is not None else {}
         try:
-            intent = interrupted.payload if interrupted is not None else _intent(context, stage)
-            self._journal.begin(context.plan.trial_id, stage, context.attempt, intent)
-            result = STAGES[stage](context, intent)
+            return decide(context)
         except HostUnreachable as error:
-            if stage is Stage.MEASURE:
-                return Unknown(detail=f"{error}; see whether its client still runs")
-            return Faulted(reason=Reason.TRANSPORT, detail=str(error), sent=_sent_by(stage), repairable=True)
-        except (HostRefused, LeaseRefused) as error:
-            return Faulted(reason=Reason.ENVIRONMENT, detail=str(error), sent=_sent_by(stage))
-        except (InputError, TuningError) as error:
-            return Faulted(reason=Reason.CONTRACT_MISMATCH, detail=str(error), sent=_sent_by(stage))
-        except Exception as error:  # noqa: BLE001 - the one place: an unforeseen error is a recorded fault
-            return self._unforeseen(context, stage, error)
-        if isinstance(result, Done):
-            return Done(payload={**intent, **result.payload, "note": result.note}, note=result.note)
-        return result
+            return Faulted(reason=Reason.TRANSPORT, detail=str(error), repairable=True)
+        except HostError as error:
+            return Faulted(reason=Reason.ENVIRONMENT, detail=str(error))
 
-    def _unforeseen(self, context: TrialContext, stage: Stage, error: Exception) -> StageResult:
+    def _begin(self, context: TrialContext, stage: Stage, intent: dict[str, Any]) -> None:
+        """The intent is durable, and our right to drive the study was checked, before anything is touched."""
+        trial = context.plan.trial_id
+        self._journal.begin(trial, stage, context.attempt, intent)
+        if stage is Stage.MEASURE and intent:
+            self._journal.claim_formal_send(trial, str(intent["job_id"]), context.host_name(Role.CLIENT))
+        failpoint(f"{stage}.begun")
+
+    def _guarded(self, context: TrialContext, stage: Stage, intent: dict[str, Any]) -> StageResult:
+        """Every exception of a stage becomes a value here; of the measure stage, never more than what is certain."""
+        deadline = self._clock.monotonic() + context.timeout_s
+        while True:
+            try:
+                result = STAGES[stage](context, intent)
+            except HostUnreachable as error:
+                if stage is not Stage.MEASURE and self._clock.monotonic() < deadline:
+                    context.say(f"{error}; asking again")
+                    self._clock.sleep(RETRY_S)
+                    continue
+                return _unreachable(context, stage, intent, error)
+            except (HostError, InputError) as error:
+                return _refused(context, stage, intent, error)
+            except Exception as error:  # noqa: BLE001 - the one place: an unforeseen error is a recorded fault
+                return self._unforeseen(context, stage, intent, error)
+            if isinstance(result, Done):
+                return Done(payload={**intent, **result.payload, "note": result.note}, note=result.note)
+            return result
+
+    def _unforeseen(self, context: TrialContext, stage: Stage, intent: Payload, error: Exception) -> StageResult:
         context.artifacts.mkdir(parents=True, exist_ok=True)
         kept = context.artifacts / f"{stage}.{context.attempt}.traceback.txt"
         kept.write_text("".join(traceback.format_exception(error)))
         log.error("stage.unforeseen", trial=context.plan.trial_id, stage=str(stage), error=type(error).__name__)
         detail = f"{type(error).__name__}: {error}; traceback in {kept.name}"
         if stage is Stage.MEASURE:
-            return Unknown(detail=detail)
+            return formal_load.after_error(context, intent, detail, Reason.UNRECOGNISED)
         reason = Reason.POST_PROCESSING if stage in (Stage.COLLECT, Stage.ANALYSE) else Reason.UNRECOGNISED
-        return Faulted(reason=reason, detail=detail, sent=_sent_by(stage), repairable=stage is Stage.COLLECT)
+        return Faulted(reason=reason, detail=detail, sent=_sent_before(context), repairable=stage is Stage.COLLECT)
 
-    def _recorded(self, context: TrialContext, stage: Stage, result: StageResult) -> Done | Faulted | Waiting | Held:
+    def _recorded(self, context: TrialContext, stage: Stage, result: StageResult) -> StageEnd:
         trial, attempt = context.plan.trial_id, context.attempt
         match result:
             case Done():
@@ -198,60 +244,35 @@ class Runner:
                 context.payloads[stage] = payload
                 return result
             case Faulted():
-                self._journal.end(trial, stage, attempt, str(result.reason), _fault_payload(result))
+                self._journal.end(trial, stage, attempt, str(result.reason), fault_payload(result))
                 return result
             case Waiting():
-                return result  # the row stays open: nothing was sent under it
+                return result  # the row stays open: it is entered again with its own intent
             case Unknown():
                 return Held(stage=stage, detail=result.detail)
 
 
-def _intent(context: TrialContext, stage: Stage) -> dict[str, Any]:
-    decide = INTENTS.get(stage)
-    return decide(context) if decide is not None else {}
+def _unreachable(context: TrialContext, stage: Stage, intent: Payload, error: HostUnreachable) -> StageResult:
+    """The host did not answer for as long as the stage may take."""
+    if stage is Stage.MEASURE:
+        return formal_load.after_error(context, intent, str(error), Reason.TRANSPORT)
+    if stage is Stage.COLLECT:
+        return Waiting(why=f"{error}. The load is over and its data is on the host; it is collected when that answers")
+    return Faulted(reason=Reason.TRANSPORT, detail=str(error), sent=_sent_before(context), repairable=True)
 
 
-def _is_lost_lease(context: TrialContext, stage: Stage) -> bool:
-    """A lease lives in a process. After a restart it is taken again, which makes the old one stale."""
-    return stage is Stage.RESERVE and not context.leases
+def _refused(context: TrialContext, stage: Stage, intent: Payload, error: HostError | InputError) -> StageResult:
+    """The host, or our own check of what would be sent, said no."""
+    reason = Reason.CONTRACT_MISMATCH if isinstance(error, InputError) else Reason.ENVIRONMENT
+    if stage is Stage.MEASURE:
+        return formal_load.after_error(context, intent, str(error), reason)
+    repairable = stage is Stage.COLLECT and isinstance(error, HostRefused)
+    return Faulted(reason=reason, detail=str(error), sent=_sent_before(context), repairable=repairable)
 
 
-def _sent_by(stage: Stage) -> Sent:
-    return Sent.FINISHED if stage in (Stage.COLLECT, Stage.ANALYSE, Stage.RELEASE) else Sent.NOT_SENT
+def _sent_before(context: TrialContext) -> Sent:
+    """Whether the load of this trial was over before the stage that failed now."""
+    return Sent.FINISHED if Stage.MEASURE in context.payloads else Sent.NOT_SENT
 
 
-def _fault_payload(fault: Faulted) -> dict[str, object]:
-    return {
-        "detail": fault.detail,
-        "sent": str(fault.sent),
-        "repairable": fault.repairable,
-        "configuration_caused": fault.configuration_caused,
-    }
-
-
-def _faulted(row: JournalRow) -> Faulted:
-    return Faulted(
-        reason=Reason(row.outcome or ""),
-        detail=str(row.payload["detail"]),
-        sent=Sent(str(row.payload["sent"])),
-        repairable=bool(row.payload.get("repairable")),
-        configuration_caused=bool(row.payload.get("configuration_caused")),
-    )
-
-
-def _settle(context: TrialContext, row: JournalRow | None, finding: Finding) -> None:
-    """Close an unknown measure by what a person found out. `finished` goes on to the original data."""
-    if row is None:
-        return
-    trial = context.plan.trial_id
-    if finding is Finding.FINISHED:
-        payload = {**row.payload, "exit_code": None, "note": "an operator found it finished"}
-        context.journal.end(trial, row.stage, row.attempt, DONE, payload)
-        return
-    sent = Sent.NOT_SENT if finding is Finding.NEVER_RAN else Sent.UNKNOWN
-    detail = f"an operator found: {finding.replace('_', ' ')}"
-    payload = _fault_payload(Faulted(reason=Reason.UNKNOWN_END, detail=detail, sent=sent))
-    context.journal.end(trial, row.stage, row.attempt, str(Reason.UNKNOWN_END), payload)
-
-
-__all__ = ["Held", "Progress", "Runner", "TrialEnd", "Waiting"]
+__all__ = ["ORDER", "SENDING", "STAGES", "Held", "Progress", "Runner", "TrialEnd", "Waiting"]

@@ -18,6 +18,7 @@ from executor.engines.sglang_launch import (
     compile_router_launch,
     compile_server_launch,
 )
+from executor.failpoints import failpoint
 from executor.pool import Host
 from executor.remote_host import JobSpec, JobState, RemoteHost
 from executor.trial_context import TrialContext
@@ -97,13 +98,17 @@ def end_obsolete(context: TrialContext, intent: ServiceIntent) -> list[str]:
     for name, job_id in routers_first:
         context.say(f"ending {role_of_server_job(job_id)}")
         state = context.hosts[name].cancel(job_id, context.lease_on(name), patience_s=CANCEL_PATIENCE_S)
+        failpoint("launch.ended_obsolete")
         if state.is_live:
             survivors.append(f"{job_id} on {name}")
     return survivors
 
 
 def start_missing(context: TrialContext, intent: ServiceIntent) -> Iterator[tuple[Placed, JobState]]:
-    """Launch every server that does not run yet. Asking again for a claimed id starts nothing."""
+    """Launch every server that does not run yet. Asking again for a claimed id starts nothing.
+
+    The gate is asked before each one: a pause between two servers starts no second one.
+    """
     for server in intent.servers:
         if server.reused:
             continue

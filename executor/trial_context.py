@@ -12,9 +12,10 @@ from executor.pool import Pool
 from executor.remote_host import Lease, RemoteHost
 from executor.stage_result import Payload
 from executor.trial_plan import TrialPlan
-from experiments.ports import Gate, Journal
+from experiments.ledger import Finding
+from experiments.ports import Gate
 from experiments.serving_config import Role
-from experiments.trial import Stage
+from experiments.trial import Reason, Stage
 
 LEASE_TTL_S = 180.0
 RENEW_AT = 2 / 3  # of the ttl that is left
@@ -41,7 +42,6 @@ class TrialContext:
     plan: TrialPlan
     pool: Pool
     hosts: Mapping[str, RemoteHost]
-    journal: Journal
     gate: Gate
     clock: Clock
     report: Report
@@ -50,6 +50,8 @@ class TrialContext:
     payloads: dict[Stage, Payload] = field(default_factory=dict)
     stage: Stage = Stage.CHECK
     attempt: int = 1
+    repairs: Reason | None = None  # why the attempt before this one failed
+    finding: Finding | None = None  # what a person found out about an unknown end
 
     def host_of(self, role: Role) -> tuple[str, RemoteHost]:
         """The first host of a role. Roles over several hosts start on the first and name the others."""
@@ -66,8 +68,14 @@ class TrialContext:
                 return next(iter(self.pool.hosts_of(role)))
 
     def lease_on(self, name: str) -> Lease:
-        """A live lease, renewed if it is about to run out. Raises LeaseRefused if the host says no."""
-        lease = self.leases[name]
+        """A live lease, renewed if it is about to run out. Raises LeaseRefused if the host says no.
+
+        One that was lost is never taken back here: whoever took it over drives the host now. One that this process
+        never had, because it came back to a load that was sent before, is taken when something has to be changed.
+        """
+        lease = self.leases.get(name)
+        if lease is None:
+            lease = self.leases[name] = self.hosts[name].acquire(self.plan.study_id, LEASE_TTL_S)
         if lease.remaining_s(self.clock) < lease.ttl_s * (1 - RENEW_AT):
             lease = self.leases[name] = self.hosts[name].renew(lease)
         return lease

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from executor.standing import DONE
 from experiments.evidence import ServingEvidence
 from experiments.measurement import Measurement
 from experiments.ports import JournalRow
@@ -18,13 +19,12 @@ from experiments.trial import (
     TrialRecord,
 )
 
-DONE = "done"
-
 
 def record_of(trial_id: str, rows: Sequence[JournalRow]) -> TrialRecord:
     """The record of a trial whose last stage ended. Raises ValueError for a trial that is still open."""
     faults = _faults(rows)
-    last_fault = next((f for f in reversed(faults) if not f.repaired), None)
+    # Leases that could not be given back run out by themselves: that is no fault of the trial.
+    last_fault = next((f for f in reversed(faults) if not f.repaired and f.stage is not Stage.RELEASE), None)
     measured = _payload(rows, Stage.ANALYSE)
     if measured is None and last_fault is None:
         raise ValueError(f"trial {trial_id} is still open")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from executor.job_wait import wait_for_job
 from executor.remote_host import HostRefused, JobSpec, JobStatus, RemoteHost
 from executor.service import Placed
 from executor.stage_result import Done, Faulted, StageResult
+from executor.stages.client_job import TTL_GRACE_S
 from executor.stages.serving import service_of
 from executor.trial_context import TrialContext
 from executor.trial_plan import measure_job
+from experiments.errors import HostError, HostUnreachable
 from experiments.evidence import ServingEvidence
 from experiments.measurement import Measurement
 from experiments.serving_config import Role
@@ -36,24 +39,42 @@ HTTP_TIMEOUT_S = 10.0
 
 
 def collect(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
-    """Bring the raw files home with their hashes. A second attempt first repairs the client's own summary."""
+    """Bring the raw files home with their hashes. After a failed summary, the next attempt repairs that first."""
     measured = context.payloads[Stage.MEASURE]
     name, host = context.host_of(Role.CLIENT)
-    if context.attempt > 1:
-        failed = _summarise_again(context, name, host, str(measured["cwd"]))
-        if failed is not None:
-            return failed
+    repaired = context.repairs is Reason.POST_PROCESSING
+    failed = _summarise_again(context, name, host, str(measured["cwd"])) if repaired else None
+    if failed is not None:
+        return failed
     found = _matching(host, str(measured["cwd"]), tuple(measured["raw_files"]))
     missing = [p for p in measured["raw_files"] if _is_needed(p) and not any(_fits(f, p) for f in found)]
     if missing and measured["exit_code"] != 0 and any("_details" in f for f in found):
-        detail = f"the client's summary failed (exit {measured['exit_code']}), its per-request data is there"
+        detail = f"the client's summary failed ({_client_end(measured)}), its per-request data is there"
         return Faulted(reason=Reason.POST_PROCESSING, detail=detail, sent=Sent.FINISHED, repairable=True)
     if not any("_details" in f or f.endswith(".jsonl") for f in found):
-        return _no_data(context, measured)
+        return _with_server_death(measured, _no_data(context, measured))
     artifacts = [_keep(context, host, str(measured["cwd"]), path) for path in found]
     artifacts.append(_keep_bytes(context, "client.log", _whole_log(host, measure_job(context.plan), 0)))
     artifacts += _server_files(context)
-    return Done(payload={"artifacts": artifacts, "repaired": context.attempt > 1}, note=f"{len(artifacts)} files")
+    return Done(payload={"artifacts": artifacts, "repaired": repaired}, note=f"{len(artifacts)} files")
+
+
+def _with_server_death(measured: Mapping[str, Any], fault: Faulted) -> Faulted:
+    """A load that is not whole although nobody watched it, and a server that is gone: the server's end is the cause."""
+    death = measured.get("server_death")
+    if not death:
+        return fault
+    return Faulted(
+        reason=Reason.ENVIRONMENT,
+        detail=f"{death['detail']}; then {fault.detail}",
+        sent=Sent.FINISHED,
+        configuration_caused=bool(death["configuration_caused"]),
+    )
+
+
+def _client_end(measured: Mapping[str, Any]) -> str:
+    why = f", {measured['why']}" if measured.get("why") else ""
+    return f"exit {measured['exit_code']}{why}"
 
 
 def _is_needed(pattern: str) -> bool:
@@ -66,7 +87,7 @@ def _no_data(context: TrialContext, measured: Mapping[str, Any]) -> Faulted:
     role = Role.MIXED if Role.MIXED in context.plan.roles else Role.PREFILL
     arrived = any(isinstance(record, PrefillBatch) for record in _records(context, role))
     sent = Sent.FINISHED if arrived else Sent.NOT_SENT
-    detail = f"the client ended with {measured['exit_code']} and left no per-request data"
+    detail = f"the client ended ({_client_end(measured)}) and left no per-request data"
     return Faulted(reason=Reason.CLIENT, detail=detail, sent=sent)
 
 
@@ -85,10 +106,11 @@ def _summarise_again(context: TrialContext, name: str, host: RemoteHost, folder:
     spec = JobSpec(job_id=job_id, argv=argv, env=context.pool.hosts[name].env, cwd=folder, ttl_s=context.timeout_s)
     if host.poll(job_id).status is JobStatus.ABSENT:
         host.launch(spec, context.lease_on(name))
-    end = wait_for_job(context, host, job_id, context.timeout_s)
-    if end.state is None or end.state.exit_code != 0:
-        code = None if end.state is None else end.state.exit_code
-        detail = f"the summary failed again (exit {code}); the raw data is kept on the host"
+    end = wait_for_job(context, host, job_id, context.timeout_s + TTL_GRACE_S)
+    if end.state is None:
+        raise HostUnreachable(name, end.detail)
+    if end.state.exit_code != 0:
+        detail = f"the summary failed again (exit {end.state.exit_code}); the raw data is kept on the host"
         return Faulted(reason=Reason.POST_PROCESSING, detail=detail, sent=Sent.FINISHED)
     return None
 
@@ -131,8 +153,18 @@ def _keep_bytes(context: TrialContext, name: str, data: bytes) -> dict[str, Any]
     if not path.is_relative_to(context.artifacts.resolve()):
         raise ValueError(f"artifact {name!r} points outside its folder")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+    _write_durably(path, data)
     return {"name": name, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    """On the disk before the journal says that it is there."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
 
 
 def _server_files(context: TrialContext) -> list[dict[str, Any]]:
@@ -184,7 +216,8 @@ def analyse(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     )
     if not isinstance(result, Measurement):
         detail = f"{result.field}: {result.detail}"
-        return Faulted(reason=result.reason, detail=detail, sent=Sent.FINISHED)
+        fault = Faulted(reason=result.reason, detail=detail, sent=Sent.FINISHED)
+        return _with_server_death(context.payloads[Stage.MEASURE], fault)
     return Done(payload={"measurement": result.model_dump(mode="json"), "evidence": evidence.model_dump(mode="json")})
 
 
@@ -250,8 +283,15 @@ def _reported_accept_length(artifacts: Path) -> float | None:
 
 
 def release(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
-    """Give the leases back. The servers stay up: the next trial may want the very same ones."""
+    """Give the leases back. The servers stay up: the next trial may want the very same ones.
+
+    A host that does not answer now, or whose lease is lost, costs nothing: a lease runs out by itself.
+    """
+    left = []
     for name, lease in sorted(context.leases.items()):
-        context.hosts[name].release(lease)
+        try:
+            context.hosts[name].release(lease)
+        except HostError as error:
+            left.append(str(error))
     context.leases = {}
-    return Done(note="servers kept for the next trial")
+    return Done(note="; ".join(["servers kept for the next trial", *left]))

@@ -7,10 +7,20 @@ from typing import Any
 
 import httpx
 
+from executor.devices import await_idle_devices
 from executor.engines.attestation import Attestation, attest
-from executor.service import Placed, ServiceIntent, end_obsolete, front_door, plan_service, start_missing
-from executor.stage_result import Done, Faulted, StageResult
-from executor.stages.diagnosis import fault_of
+from executor.remote_host import JobState
+from executor.service import (
+    NotNow,
+    Placed,
+    ServiceIntent,
+    end_obsolete,
+    front_door,
+    plan_service,
+    start_missing,
+)
+from executor.stage_result import Done, Faulted, StageResult, Waiting
+from executor.stages.diagnosis import describe_dead, fault_of, states_of
 from executor.trial_context import TrialContext
 from experiments.errors import HostUnreachable, PortTaken
 from experiments.serving_config import Role
@@ -41,6 +51,14 @@ def service_of(payload: Mapping[str, Any]) -> ServiceIntent:
     )
 
 
+def is_up(context: TrialContext) -> bool:
+    """Whether every server of this trial's launch lives. A host that cannot be asked now does not say no."""
+    try:
+        return not describe_dead(states_of(context, service_of(context.payloads[Stage.LAUNCH])))
+    except HostUnreachable:
+        return True
+
+
 def launch(context: TrialContext, intent: Mapping[str, Any]) -> StageResult:
     """End what is superseded, start what is missing. Each start is claimed on its host under the intended id."""
     service = service_of(intent)
@@ -48,13 +66,30 @@ def launch(context: TrialContext, intent: Mapping[str, Any]) -> StageResult:
     if survivors:
         detail = f"still alive after a kill: {', '.join(survivors)}; nothing is started beside it"
         return Faulted(reason=Reason.ENVIRONMENT, detail=detail)
+    devices, busy = await_idle_devices(context, service)
+    if busy:
+        detail = f"device memory is not free: {'; '.join(busy)}; nothing is started beside it"
+        return Faulted(reason=Reason.ENVIRONMENT, detail=detail)
     try:
-        started = [str(server.role) for server, _ in start_missing(context, service)]
+        started = list(start_missing(context, service))
+    except NotNow as gate:
+        return Waiting(why=str(gate))
     except PortTaken as error:
         return Faulted(reason=Reason.ENVIRONMENT, detail=str(error))
+    gone = _gone(context, service, started)
+    if gone:
+        return Faulted(reason=Reason.LAUNCH, detail=f"{', '.join(gone)} ended while this was away", repairable=True)
     kept = [str(s.role) for s in service.servers if s.reused]
-    note = f"kept {', '.join(kept)}" if kept else ""
-    return Done(payload={**intent, "hot": not started}, note=note or "started " + ", ".join(started))
+    fresh = [str(server.role) for server, _ in started]
+    note = f"kept {', '.join(kept)}" if kept else "started " + ", ".join(fresh)
+    return Done(payload={**intent, "hot": not started, "devices": devices}, note=note)
+
+
+def _gone(context: TrialContext, service: ServiceIntent, started: list[tuple[Placed, JobState]]) -> list[str]:
+    """Servers of an interrupted launch that ended since: to be kept ones, and ones that it had started itself."""
+    ended = [str(server.role) for server, state in started if state.duplicate and not state.is_live]
+    kept = [s for s in service.servers if s.reused and not context.hosts[s.host].poll(s.job_id).is_live]
+    return [*ended, *(str(server.role) for server in kept)]
 
 
 def ready(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
@@ -70,6 +105,9 @@ def ready(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
         if server.role is Role.ROUTER:
             continue
         attestation = _attest(context, server)
+        if attestation is None:
+            what = f"{server.role} is ready and does not say what it runs with"
+            return fault_of(context, service, what, reason=Reason.LAUNCH)
         if not attestation.matches:
             detail = f"{server.role}: " + "; ".join(map(str, attestation.mismatches))
             return Faulted(reason=Reason.CONTRACT_MISMATCH, detail=detail)
@@ -79,8 +117,8 @@ def ready(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     return Done(payload={"adjusted": adjusted, "version": version, "unverified": unverified})
 
 
-def _wait_healthy(context: TrialContext, service: ServiceIntent, server: Placed) -> Faulted | None:
-    """Poll `/health` until it says 200, the job ends, or the time is up."""
+def _wait_healthy(context: TrialContext, service: ServiceIntent, server: Placed) -> Faulted | Waiting | None:
+    """Poll `/health` until it says 200, the job ends, the operator says stop, or the time is up."""
     host = context.hosts[server.host]
     deadline = context.clock.monotonic() + context.timeout_s
     started = context.clock.monotonic()
@@ -94,6 +132,9 @@ def _wait_healthy(context: TrialContext, service: ServiceIntent, server: Placed)
             if context.clock.monotonic() >= deadline:
                 what = f"{server.role} was not ready after {context.timeout_s:.0f} s"
                 return fault_of(context, service, what, reason=Reason.LAUNCH)
+            blocked = context.gate(0.0)
+            if blocked is not None and blocked.cancel:
+                return Waiting(why=blocked.reason)
             context.keep_leases()
             context.say(f"waiting for {server.role}, {context.clock.monotonic() - started:.0f} s")
             context.clock.sleep(POLL_S)
@@ -121,9 +162,14 @@ def _check_listener(context: TrialContext, server: Placed) -> Faulted | None:
     return Faulted(reason=Reason.ENVIRONMENT, detail=detail)
 
 
-def _attest(context: TrialContext, server: Placed) -> Attestation:
-    with context.hosts[server.host].http(server.port, HTTP_TIMEOUT_S) as http:
-        return attest(http.get("/server_info").json(), context.plan.config, server.role)
+def _attest(context: TrialContext, server: Placed) -> Attestation | None:
+    """None: the server did not answer with a description of itself."""
+    try:
+        with context.hosts[server.host].http(server.port, HTTP_TIMEOUT_S) as http:
+            described = http.get("/server_info").json()
+    except (httpx.HTTPError, ValueError):
+        return None
+    return attest(described, context.plan.config, server.role)
 
 
 def canary(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
