@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,9 +17,9 @@ import pytest
 from executor.remote_host import HostRefused, JobState, JobStatus
 from experiments.errors import LeaseRefused
 from experiments.trial import Sent
+from tests.executor.remote.fuzz import fuzz_host
 from tests.executor.remote.remote_testbed import (
     TestHost,
-    agent_processes,
     eventually,
     finished,
     is_running,
@@ -128,44 +127,10 @@ def test_a_lost_answer_to_acquire_takes_one_epoch(embedded: TestHost) -> None:
 
 
 def test_random_kills_of_agent_and_supervisor_never_lie(embedded: TestHost) -> None:
-    """kill -9 of every agent and supervisor at a random instant of a launch: no double run, no false "not sent"."""
-    lease = lease_of(embedded)
-    dice = random.Random(7)
-    for number in range(RANDOM_KILLS):
-        job_id, marker = f"job-{number}", embedded.workdir / f"marker-{number}"
-        killer = threading.Thread(target=kill_agents_after, args=(embedded.workdir, dice.uniform(0, 0.08)))
-        killer.start()
-        embedded.remote.launch(shell(embedded, job_id, f"echo run >> {marker}; sleep 0.02; exit 7"), lease)
-        killer.join()
-        state = settled(embedded, job_id)
-        if state.status is JobStatus.CLAIMED_DEAD:
-            state = embedded.remote.fence(job_id, lease)
-        assert_true_of(state, len(marker.read_text().splitlines()) if marker.exists() else 0)
-
-
-def kill_agents_after(workdir: Path, delay_s: float) -> None:
-    time.sleep(delay_s)
-    for pid in agent_processes(workdir):
-        os.kill(pid, signal.SIGKILL)
-
-
-def assert_true_of(state: JobState, runs: int) -> None:
-    """What is said of a job agrees with the marks that the job itself left."""
-    match state.sent:
-        case Sent.FINISHED:
-            assert (state.exit_code, runs) == (7, 1)
-        case Sent.NOT_SENT:
-            assert runs == 0
-        case Sent.UNKNOWN:
-            assert runs <= 1
-        case None:
-            pytest.fail(f"no end: {state}")
-
-
-def settled(host: TestHost, job_id: str) -> JobState:
-    state = host.remote.poll(job_id, wait_s=10.0)
-    assert not state.is_live
-    return state
+    """kill -9 of every agent and supervisor at a random instant of a launch: nothing runs twice, no end is invented."""
+    counts = fuzz_host(embedded, RANDOM_KILLS, seed=7)
+    wrong = ("duplicated", "false_not_sent", "invented_codes", "without_end")
+    assert {name: counts[name] for name in wrong} == dict.fromkeys(wrong, 0), counts
 
 
 def test_cutting_the_connection_during_launches_duplicates_nothing(embedded: TestHost) -> None:
