@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from executor.remote_types import HostAddress, HostRefused
-from executor.ssh import ConnectionLost, SshConnection, resolve_endpoint
+from executor.ssh import AuthenticationRefused, ConnectionLost, HostKeyRefused, SshConnection, resolve_endpoint
 from executor.ssh.connection import Stream
 from executor.ssh.errors import DeadlinePassed, NoFreeChannel
 from executor.ssh.session import AgentSession, SessionStream, agent_command
@@ -22,6 +22,7 @@ from experiments.errors import HostUnreachable, LeaseRefused
 CONNECT_TIMEOUT_S = 10.0
 SESSION_START_S = 10.0
 IDLE_SESSIONS = 4
+REFUSAL_PAUSE_S = 30.0
 MAX_REQUEST_BYTES = 900_000  # the agent's own limit is 1 MiB
 MAX_PAYLOAD_BYTES = 256 << 20
 BACKOFF_S, MAX_BACKOFF_S = 0.05, 1.0
@@ -40,6 +41,8 @@ class AgentClient:
         self._connection: SshConnection | None = None
         self._idle: list[AgentSession] = []
         self._root_id = address.root_id
+        self._refusal: HostKeyRefused | AuthenticationRefused | None = None
+        self._refused_at = 0.0
         self._command = agent_command(workdir=address.workdir, python=address.python, container=address.container)
 
     def close(self) -> None:
@@ -170,6 +173,7 @@ class AgentClient:
                 return current
             if current is not None:
                 current.close()
+            self._respect_refusal(deadline)
             fresh = self._connect_once(deadline)
             with self._lock:
                 self._connection = fresh
@@ -177,7 +181,17 @@ class AgentClient:
         finally:
             self._connecting.release()
 
+    def _respect_refusal(self, deadline: float) -> None:
+        """A host that refused our key is not asked again for a while, however often we are: it may lock the account."""
+        if self._refusal is not None and time.monotonic() < self._refused_at + REFUSAL_PAUSE_S:
+            threading.Event().wait(max(0.0, min(1.0, deadline - time.monotonic())))
+            raise self._refusal.with_traceback(None)
+
     def _connect_once(self, deadline: float) -> SshConnection:
         address = self.address
         endpoint = resolve_endpoint(address.ssh, ssh_config=address.ssh_config, known_hosts=address.known_hosts)
-        return SshConnection(endpoint, min(deadline, time.monotonic() + CONNECT_TIMEOUT_S))
+        try:
+            return SshConnection(endpoint, min(deadline, time.monotonic() + CONNECT_TIMEOUT_S))
+        except (HostKeyRefused, AuthenticationRefused) as refusal:
+            self._refusal, self._refused_at = refusal, time.monotonic()
+            raise

@@ -72,10 +72,14 @@ def test_a_key_that_the_host_does_not_know_is_refused_once(host: TestHost, tmp_p
     config = tmp_path / "config2"
     text = Path(host.address.ssh_config or "").read_text()
     config.write_text(text.replace(text.split("IdentityFile ")[1].split("\n")[0], str(stranger)))
+    remote = host.another(ssh_config=str(config))
     started = time.monotonic()
     with pytest.raises(AuthenticationRefused, match="may not log in with SHA256:"):
-        host.another(ssh_config=str(config)).facts()
+        remote.facts()
     assert time.monotonic() - started < 5
+    config.unlink()
+    with pytest.raises(AuthenticationRefused, match="may not log in"):
+        remote.facts(timeout_s=0.1)
 
 
 def test_a_key_that_others_may_read_is_not_used(embedded: TestHost, tmp_path: Path) -> None:
