@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from executor.failpoints import failpoint
 from experiments.errors import LedgerConflict
 from experiments.ledger import LedgerEntry
 from experiments.ports import Ledger
@@ -28,9 +29,12 @@ class StudyStore:
     def append(self, entries: Sequence[LedgerEntry]) -> Study:
         """Append what was decided on the study as last read. Raises LedgerConflict, then forgets what it read."""
         study = self.read()
+        kind = entries[-1].kind if entries else "nothing"
+        failpoint(f"ledger.{kind}.before_append")
         try:
             self._ledger.append(self.study_id, entries, after=study.position)
         except LedgerConflict:
             self._study = None
             raise
+        failpoint(f"ledger.{kind}.appended")
         return self.read()

@@ -136,6 +136,20 @@ def resolve(
 
 
 @app.command()
+def audit(
+    folder: Workspace = HERE,
+    offline: Annotated[bool, typer.Option("--offline", help="Contact no host.")] = False,
+) -> None:
+    """Hold ledger, journal, artifacts and hosts against one another. Exit code 1 if anything is violated."""
+    from agent.entrypoints.audit import audit_workspace, report_of
+
+    found = audit_workspace(folder, contact=not offline)
+    for line in report_of(found):
+        typer.echo(line)
+    raise typer.Exit(0 if found.is_clean else 1)
+
+
+@app.command()
 def ledger(
     folder: Workspace = HERE,
     lang: Annotated[str, typer.Option(help="en or zh.")] = "en",

@@ -76,20 +76,27 @@ def launch(context: TrialContext, intent: Mapping[str, Any]) -> StageResult:
         return Waiting(why=str(gate))
     except PortTaken as error:
         return Faulted(reason=Reason.ENVIRONMENT, detail=str(error))
-    gone = _gone(context, service, started)
+    states = states_of(context, service)
+    gone = _gone(states, {server.job_id for server, state in started if not state.duplicate})
     if gone:
         return Faulted(reason=Reason.LAUNCH, detail=f"{', '.join(gone)} ended while this was away", repairable=True)
     kept = [str(s.role) for s in service.servers if s.reused]
-    fresh = [str(server.role) for server, _ in started]
-    note = f"kept {', '.join(kept)}" if kept else "started " + ", ".join(fresh)
-    return Done(payload={**intent, "hot": not started, "devices": devices}, note=note)
+    payload = {
+        **intent,
+        "hot": not started,
+        "devices": devices,
+        "started": {server.job_id: state.started_boot_s for server, state in states.items()},
+    }
+    fresh = ", ".join(str(server.role) for server, _ in started)
+    return Done(payload=payload, note=f"kept {', '.join(kept)}" if kept else f"started {fresh}")
 
 
-def _gone(context: TrialContext, service: ServiceIntent, started: list[tuple[Placed, JobState]]) -> list[str]:
-    """Servers of an interrupted launch that ended since: to be kept ones, and ones that it had started itself."""
-    ended = [str(server.role) for server, state in started if state.duplicate and not state.is_live]
-    kept = [s for s in service.servers if s.reused and not context.hosts[s.host].poll(s.job_id).is_live]
-    return [*ended, *(str(server.role) for server in kept)]
+def _gone(states: Mapping[Placed, JobState], fresh: set[str]) -> list[str]:
+    """Servers that ended before this attempt looked: to be kept ones, and ones of the attempt that was interrupted.
+
+    One that was started just now and died already is judged where its log is read.
+    """
+    return [str(server.role) for server, state in states.items() if not state.is_live and server.job_id not in fresh]
 
 
 def ready(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
