@@ -68,6 +68,7 @@ class Measurement(BaseModel):
     output_tokens: int | None
     cached_tokens: int | None
     accept_length: float | None  # output tokens / verify steps over the whole run
+    retokenized_ratio: float | None = None  # answers encoded again / tokens generated; judged by history only
     checks: tuple[Check, ...]
     raw_sha256: str  # of the per-request file that the numbers were computed from
     simulated: bool

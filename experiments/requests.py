@@ -69,10 +69,11 @@ class RequestTable:
     @property
     def end_s(self) -> Floats:
         """When the answer was complete: the last chunk's own time where it was kept, to the last bit."""
-        end = self.start_s + self.e2e_s
-        kept = np.flatnonzero((self.chunk_counts > 0) & np.isfinite(self.start_s))
-        end[kept] = self.chunk_times_s[self.chunk_offsets[kept + 1] - 1]
-        return end
+        if len(self.chunk_times_s) == 0:
+            return self.start_s + self.e2e_s
+        last = self.chunk_times_s[np.maximum(self.chunk_offsets[1:] - 1, 0)]
+        kept = (self.chunk_counts > 0) & np.isfinite(self.start_s)
+        return np.where(kept, last, self.start_s + self.e2e_s)
 
     @property
     def chunk_counts(self) -> Ints:
@@ -99,11 +100,12 @@ class RequestTable:
 
     def chunks_within(self, after_s: float, until_s: float) -> Ints:
         """How many chunks of each request arrived in (after, until]."""
-        arrived = (self.chunk_times_s > after_s) & (self.chunk_times_s <= until_s)
-        inside = np.zeros(len(self), dtype=np.int64)
-        rows = np.flatnonzero(self.chunk_counts > 0)
-        if len(rows):
-            inside[rows] = np.add.reduceat(arrived, self.chunk_offsets[rows], dtype=np.int64)
+        inside = np.empty(len(self), dtype=np.int64)
+        for first in range(0, len(self), _BLOCK):
+            offsets = self.chunk_offsets[first : first + _BLOCK + 1]
+            times = self.chunk_times_s[offsets[0] : offsets[-1]]
+            running = offsets_of((times > after_s) & (times <= until_s))
+            inside[first : first + _BLOCK] = np.diff(running[offsets - offsets[0]])
         return inside
 
     def gaps_s(self, of: Bools) -> Floats:
@@ -143,9 +145,11 @@ class RequestTable:
         return self if bool(self.success.all()) else self.select(self.success)
 
 
-def offsets_of(counts: Ints) -> Ints:
+def offsets_of(counts: Ints | Bools) -> Ints:
     """Where each of the consecutive runs of these lengths starts, and the end of the last."""
-    return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)))
+    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
 
 
 def total(column: Ints) -> int | None:

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from experiments.measurement import Check
+from experiments.measurement import Check, Measurement
 from experiments.requests import MISSING, Bools, RequestTable
 from experiments.windows import Window
 
@@ -176,15 +176,21 @@ def check_garbling(table: RequestTable, allowed: int) -> Check:
     return _check("garbling", garbled <= allowed, detail)
 
 
-def check_retokenized(generated: int | None, retokenized: int | None, usual: float | None) -> Check:
-    """Garbage often does not re-encode to as many tokens; only the workload's history says what is usual."""
-    if not generated or retokenized is None:
+def check_retokenized(ratio: float | None, usual: float | None) -> Check:
+    """Garbage often does not encode again to as many tokens; only the workload's history says what is usual."""
+    if ratio is None:
         return _check("retokenized_ratio", None, "the client does not report retokenized output")
-    ratio = retokenized / generated
     if usual is None:
-        return _check("retokenized_ratio", None, f"{ratio:.4f}, and no earlier run of this workload to compare with")
+        why = f"{ratio:.4f}, and no earlier run of this workload to compare with"
+        return _check("retokenized_ratio", None, why)
     detail = f"{ratio:.4f} against {usual:.4f} in earlier runs of this workload"
     return _check("retokenized_ratio", ratio >= usual - RETOKENIZED_DROP, detail)
+
+
+def usual_retokenized_ratio(earlier: Sequence[Measurement]) -> float | None:
+    """The median of this workload's earlier valid runs: one broken run among them does not become the norm."""
+    ratios = [m.retokenized_ratio for m in earlier if m.retokenized_ratio is not None]
+    return float(np.median(ratios)) if ratios else None
 
 
 def check_first_token(table: RequestTable) -> Check:

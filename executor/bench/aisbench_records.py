@@ -24,7 +24,7 @@ from executor.bench.problem import ResultUnreadable
 from experiments.requests import MISSING, Ints, RequestTable, offsets_of, short_error
 
 _DB_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}\.db")
-_BATCH = 1_000
+_BATCH = 300  # rows whose vectors fit the processor's cache
 _STEPS_AT_ONCE = 1_000
 _SMALLEST_LIMIT = 1 << 16
 

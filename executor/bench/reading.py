@@ -134,10 +134,13 @@ def _check(reading: ClientReading, plan: Workload, evidence: ServerEvidence) -> 
     table = reading.table
     whole = whole_window(table, reading.duration_s)
     placed = None if isinstance(whole, NoWindow) else whole
-    retokenized = check_retokenized(
-        total(table.output_tokens[table.success]), reading.retokenized_tokens, plan.usual_retokenized_ratio
-    )
+    retokenized = check_retokenized(retokenized_ratio(reading), plan.usual_retokenized_ratio)
     return (*check_run(table, plan, placed, evidence), retokenized)
+
+
+def retokenized_ratio(reading: ClientReading) -> float | None:
+    generated = total(reading.table.output_tokens[reading.table.success])
+    return reading.retokenized_tokens / generated if generated and reading.retokenized_tokens is not None else None
 
 
 def _problem_of(check: Check) -> Problem:
@@ -180,6 +183,7 @@ def _measure(
         output_tokens=total(table.output_tokens[succeeded]),
         cached_tokens=total(table.cached_tokens[succeeded]),
         accept_length=accept_length,
+        retokenized_ratio=retokenized_ratio(reading),
         checks=checks,
         raw_sha256=reading.raw_sha256,
         simulated=simulated,

@@ -24,9 +24,11 @@ from experiments.validity import (
     check_zero_cache,
     failures,
     peak_concurrency,
+    usual_retokenized_ratio,
 )
 from experiments.windows import Window, whole_window
 from tests.experiments.request_tables import table_of
+from tests.factories import a_measurement
 
 PLAN = Workload(requests=4, concurrency=2, output_tokens=1024)
 SPANS = [(0.0, 2.0), (0.0, 2.0), (2.0, 4.0), (2.0, 4.0)]
@@ -155,14 +157,22 @@ def test_garbled_answers_are_counted_by_replacement_characters() -> None:
         (16384, 9300, 0.57, True),  # random tokens on the documentation's own sample: usual there
         (2116125, 1076256, 0.51, True),
         (5158500, 4632899, None, None),
-        (0, 0, 0.99, None),
     ],
 )
 def test_only_the_workloads_own_history_says_which_retokenized_ratio_is_usual(
     generated: int, retokenized: int, usual: float | None, passed: bool | None
 ) -> None:
     """0.898 is broken output for one model and half is normal for another."""
-    assert check_retokenized(generated, retokenized, usual).passed is passed
+    assert check_retokenized(retokenized / generated, usual).passed is passed
+
+
+def test_one_broken_run_does_not_become_the_usual_ratio() -> None:
+    """The median of earlier runs is the norm; without any there is none, and without a report no finding."""
+    run = a_measurement()
+    runs = [run.model_copy(update={"retokenized_ratio": ratio}) for ratio in (0.9996, 0.898, 0.9994, None)]
+    assert usual_retokenized_ratio(runs) == 0.9994
+    assert usual_retokenized_ratio([run.model_copy(update={"retokenized_ratio": None})]) is None
+    assert check_retokenized(None, 0.9994).passed is None
 
 
 def test_a_huge_silence_in_a_stream_fails() -> None:

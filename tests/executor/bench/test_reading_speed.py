@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from executor.bench.aisbench_records import find_run, read_records
+from executor.bench.speed import measure_speed, write_run
+
+
+def test_the_speed_figures_are_of_the_files_they_name() -> None:
+    """Each size is written, read back whole and measured against one bare pass over the same file."""
+    figures = measure_speed((300, 1_200))
+    assert [each["requests"] for each in figures.values()] == [300, 1_200]
+    assert all(each["ratio"] > 0 and each["peak_rss_mb"] > 0 for each in figures.values())
+
+
+def test_the_measured_file_is_a_real_layout(tmp_path: Path) -> None:
+    """What the figure is about is what AISBench writes: records joined with their chunk times."""
+    write_run(tmp_path, 700)
+    table = read_records(find_run(tmp_path)).table
+    assert (700, 700, {16}) == (len(table), table.n_succeeded, set(table.chunk_counts.tolist()))
