@@ -495,6 +495,7 @@ class Night:
     ideas: tuple[Idea, ...] = field(default_factory=night_ideas)
     noise: float = 0.004
     simulated: bool = True
+    text: str | None = None  # stands in every free text of stages, artifacts and operators
     entries: list[LedgerEntry] = field(default_factory=list)
     now: datetime = EVENING
     _studied: Study | None = None
@@ -622,7 +623,21 @@ class Night:
             requests=step.load.requests,
             simulated=self.simulated,
         )
-        return a_record(trial_id, measurement=measured, faults=faults, began=self.now)
+        record = a_record(trial_id, measurement=measured, faults=faults, began=self.now)
+        return record if self.text is None else self._worded(record, self.text)
+
+    @staticmethod
+    def _worded(record: TrialRecord, text: str) -> TrialRecord:
+        assert record.measurement is not None
+        check = Check(name=text, passed=False, detail=text)
+        return record.model_copy(
+            update={
+                "stages": tuple(time.model_copy(update={"note": text}) for time in record.stages),
+                "artifacts": tuple(a.model_copy(update={"name": text}) for a in record.artifacts),
+                "adjusted": (text,),
+                "measurement": record.measurement.model_copy(update={"checks": (check,), "client_version": text}),
+            }
+        )
 
     def _idea(self, card_digest: str) -> Idea:
         return self.ideas[self._study.cards[card_digest].number - 1]

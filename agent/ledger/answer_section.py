@@ -150,12 +150,12 @@ def launch_blocks(history: History, folder: str | None, t: Words) -> list[Block]
         return []
     kept = study.kept[-1]
     blocks: list[Block] = [Heading(2, t("How to launch it"), "launch")]
-    if folder is not None:
+    attempt = history.attempt(kept.card_digest)
+    if folder is not None and attempt is not None and attempt.name == attempt.card.name:
         file = FileLink(f"{kept.name}.yaml", f"{folder}/{quote(kept.name)}.yaml")
         blocks.append(Paragraph((t("The whole configuration is stored in "), file, ".")))
     blocks.append(Paragraph(t("Settings that differ from the start:")))
     blocks.append(_difference(study.opened.starting, kept.config, t))
-    attempt = history.attempt(kept.card_digest)
     if attempt is not None:
         where = PageLink(t("all settings of the kept configuration"), attempt.page, "configuration")
         blocks.append(Paragraph((t("Everything else is as it was: "), where, ".")))
@@ -180,7 +180,7 @@ def why_blocks(history: History, t: Words) -> list[Block]:
         blocks.append(
             Paragraph(
                 (
-                    PageLink(attempt.card.name, attempt.page),
+                    PageLink(attempt.name, attempt.page),
                     ": ",
                     t("wall: {wall}", wall=t.label(draft.wall)),
                     ". ",

@@ -6,7 +6,7 @@ Files that are not of this ledger are left alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,10 +24,13 @@ from agent.ledger.progress_plot import progress_svg
 from agent.ledger.redaction import Redactor
 from agent.ledger.render import Renderer
 from agent.ledger.rows import COLUMNS, trial_rows
+from agent.ledger.tradeoff import ChoiceSet
 from agent.ledger.tradeoff_plot import tradeoff_svg
 from agent.ledger.tradeoff_section import tradeoff_sets
 from agent.ledger.words import Words
 from experiments.ledger import LedgerEntry
+
+Choices = tuple[ChoiceSet, ChoiceSet]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +59,16 @@ def build_ledger(
     `artifacts` holds the raw files by trial and `kept` the kept configurations as YAML; None leaves the links to
     them out. `private` are values (hosts, accounts, folders) that must not appear anywhere.
     """
-    t, redact, history = Words(lang), Redactor(private), gather(entries)
+    t, redact = Words(lang), Redactor(private)
+    history = gather(entries, redact)
     written = 0
     places = Places(
         artifacts=None if artifacts is None else _relative(artifacts, folder / "cards"),
         kept=None if kept is None else _relative(kept, folder),
     )
-    for path, text in ledger_texts(history, places, t, redact):
+    choices = tradeoff_sets(history)
+    pictures = draw(history, choices, t)
+    for path, text in ledger_texts(history, choices, pictures, places, t, redact):
         written += write_text(folder / path, text)
     return LedgerFiles(
         index=folder / "index.md",
@@ -82,14 +88,19 @@ class Places:
     kept: str | None
 
 
-def ledger_texts(history: History, places: Places, t: Words, redact: Redactor) -> Iterator[tuple[str, str]]:
-    """Every file by its path in the folder; the index last, so that it never points at a missing page."""
-    choices = tradeoff_sets(history)
+def draw(history: History, choices: Choices, t: Words) -> dict[str, str]:
+    """The plots by file name, as SVG."""
     objective = history.study.goal.objective.metric
-    pictures = {
+    return {
         "progress.svg": progress_svg(progress_of(history), t, simulated=history.simulated),
         "trade-off.svg": tradeoff_svg(choices, objective, t, simulated=history.simulated),
     }
+
+
+def ledger_texts(
+    history: History, choices: Choices, pictures: Mapping[str, str], places: Places, t: Words, redact: Redactor
+) -> Iterator[tuple[str, str]]:
+    """Every file by its path in the folder; the index last, so that it never points at a missing page."""
     yield from ((f"plots/{name}", svg) for name, svg in pictures.items())
     yield "experiments.csv", csv_text(COLUMNS, trial_rows(history), redact)
     yield "experiments.json", json_text(history, redact)

@@ -40,7 +40,7 @@ from experiments.trial import Tier
 
 
 def card_page(history: History, attempt: Attempt, artifacts: str | None, t: Words) -> Page:
-    name = attempt.card.name
+    name = attempt.name
     blocks: list[Block] = [
         *simulation_banner(history, t),
         Paragraph((PageLink(t("← index"), "index"), " · ", outcome(attempt, t), " · ", decided(attempt, t))),
@@ -106,7 +106,7 @@ def _source(attempt: Attempt, t: Words) -> str:
     if draft.tokens:
         text += t(", {n} tokens", n=draft.tokens)
     if draft.prompt_digest:
-        text += t(", prompt {digest}", digest=draft.prompt_digest[:12])
+        text += t(", prompt {digest}", digest=draft.prompt_digest)
     return text
 
 

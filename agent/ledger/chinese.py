@@ -335,7 +335,7 @@ _LABELS = {
     "ready": "就绪",
     "canary": "试探请求",
     "warm-up": "预热",
-    "cache": "缓存准备",
+    "cache": "缓存",
     "measure": "正式测量",
     "collect": "采集",
     "analyse": "分析",

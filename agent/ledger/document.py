@@ -31,6 +31,14 @@ class Strong:
 
 
 @dataclass(frozen=True, slots=True)
+class Brief:
+    """The beginning of a long text. It is cut after private details are gone, so that no half of one is left."""
+
+    text: str
+    most: int = 140
+
+
+@dataclass(frozen=True, slots=True)
 class Label:
     """An outcome in one or two words."""
 
@@ -55,7 +63,7 @@ class FileLink:
     href: str
 
 
-Span = str | Code | Strong | Label | PageLink | FileLink
+Span = str | Code | Strong | Brief | Label | PageLink | FileLink
 Inline = Span | tuple[Span, ...]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -30,6 +30,7 @@ class Attempt:
     """One card with all that the ledger knows about it."""
 
     card: Card
+    name: str  # of the card, or one without its value where that may not be shown
     admitted_at: datetime
     trials: list[TrialState] = field(default_factory=list)
     phases: dict[Tier, TrialsClassified] = field(default_factory=dict)
@@ -38,7 +39,7 @@ class Attempt:
 
     @property
     def page(self) -> str:
-        return f"cards/{self.card.name}"
+        return f"cards/{self.name}"
 
     def comparison(self, tier: Tier) -> Comparison | None:
         phase = self.phases.get(tier)
@@ -111,6 +112,14 @@ class History:
         return found
 
 
+def public_name(card: Card, redact: Callable[[str], str]) -> str:
+    """The card's name goes into file names and links, where nothing can be blanked out: there its digest stands in."""
+    value = str(card.draft.change.to_value)
+    if redact(value) == value and redact(card.name) == card.name:
+        return card.name
+    return f"c{card.number:02d}-{card.digest[:12]}"
+
+
 def earlier_faults(record: TrialRecord) -> list[StageFault]:
     """The faults that did not end the trial. The one that did may be among them under another reason."""
     failure = record.failure
@@ -118,14 +127,16 @@ def earlier_faults(record: TrialRecord) -> list[StageFault]:
     return [fault for fault in record.faults if (fault.stage, fault.attempt) != ended]
 
 
-def gather(entries: Sequence[LedgerEntry]) -> History:
-    """Fold the entries and sort them by card, in one pass each."""
+def gather(entries: Sequence[LedgerEntry], redact: Callable[[str], str] = str) -> History:
+    """Fold the entries and sort them by card, in one pass each. `redact` decides which names may be shown."""
     study = fold(entries)
     attempts: dict[str, Attempt] = {}
     for entry in entries:
         match entry:
             case CardAdmitted():
-                attempts[entry.card.digest] = Attempt(card=entry.card, admitted_at=entry.at)
+                attempts[entry.card.digest] = Attempt(
+                    card=entry.card, name=public_name(entry.card, redact), admitted_at=entry.at
+                )
             case TrialsClassified(card_digest=str(digest)):
                 attempts[digest].phases[entry.tier] = entry
             case CardClosed():
@@ -164,11 +175,11 @@ def _names(study: Study, attempts: dict[str, Attempt]) -> dict[str, str]:
     """A configuration goes by the card that first kept it; every other card's by its own name."""
     names = {study.opened.starting.fingerprint(): START}
     for kept in study.kept:
-        names.setdefault(kept.config.fingerprint(), attempts[kept.card_digest].card.name)
+        names.setdefault(kept.config.fingerprint(), attempts[kept.card_digest].name)
     for trial in study.trials.values():
         digest = trial.started.card_digest
         if digest is not None:
-            names.setdefault(fingerprint_of(trial), attempts[digest].card.name)
+            names.setdefault(fingerprint_of(trial), attempts[digest].name)
     return names
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-from agent.ledger.document import Code, FileLink, Inline, Label, PageLink, Span, Strong, Table
+from agent.ledger.document import Brief, Code, FileLink, Inline, Label, PageLink, Span, Strong, Table
 from agent.ledger.writer import Writer
 
 
@@ -25,6 +25,8 @@ class HtmlWriter(Writer):
                 return f"<strong>{self.text(span.text)}</strong>"
             case Label():
                 return f'<span class="label {span.mood}">{self.text(span.text)}</span>'
+            case Brief():
+                return self.brief(span.text, span.most)
             case PageLink():
                 return f'<a href="{html.escape(self.href(span, page))}">{self.text(span.text)}</a>'
             case FileLink():

@@ -49,7 +49,7 @@ def json_text(history: History, redact: Redact) -> str:
 def _card(attempt: Attempt) -> dict[str, object]:
     card: Card = attempt.card
     return {
-        "name": card.name,
+        "name": attempt.name,
         "digest": card.digest,
         "number": card.number,
         "parent_fingerprint": card.parent_fingerprint,

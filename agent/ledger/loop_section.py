@@ -101,8 +101,7 @@ def _open_items(history: History, t: Words) -> list[Inline]:
     elif study.open_trial is not None:
         trial_id = study.open_trial.started.trial_id
         items.append((history.trial_link(trial_id), t(" has no result yet.")))
-    if study.open_card is not None:
-        items.append((PageLink(study.open_card.name, f"cards/{study.open_card.name}"), t(" is not decided.")))
+    items += [(PageLink(a.name, a.page), t(" is not decided.")) for a in history.attempts if a.closed is None]
     if study.stopped is not None:
         items.append(
             t(
@@ -127,15 +126,12 @@ def _open_questions(history: History, t: Words) -> list[Inline]:
         if (a.card.alters_numerics and a.closed is None) or (a.card.alters_numerics and a.kept is not None)
     ]
     items += [
-        (PageLink(a.card.name, a.page), t(" changes the numerics of the model: an evaluation is due."))
-        for a in numerics
+        (PageLink(a.name, a.page), t(" changes the numerics of the model: an evaluation is due.")) for a in numerics
     ]
     faulty = [
         a for a in history.attempts if a.closed is not None and a.closed.classification.route == "orchestration_fault"
     ]
-    items += [
-        (PageLink(a.card.name, a.page), t(" ended in a fault: its question is not answered.")) for a in faulty[:50]
-    ]
+    items += [(PageLink(a.name, a.page), t(" ended in a fault: its question is not answered.")) for a in faulty[:50]]
     return items
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from agent.ledger.document import Code, FileLink, Inline, Label, PageLink, Span, Strong, Table
+from agent.ledger.document import Brief, Code, FileLink, Inline, Label, PageLink, Span, Strong, Table
 from agent.ledger.writer import Writer
 
 # What Markdown acts on inside a line. An underscore within a word is left readable: it marks nothing there.
@@ -30,6 +30,8 @@ class MarkdownWriter(Writer):
                 return self._code(span.text)
             case Strong() | Label():
                 return f"**{self.text(span.text)}**" if span.text else ""
+            case Brief():
+                return self.brief(span.text, span.most)
             case PageLink():
                 return f"[{self.text(span.text)}]({self.href(span, page)})"
             case FileLink():

@@ -59,7 +59,8 @@ _PRIVATE = re.compile(
 # Every pattern above needs one of these somewhere. Most texts have none and are done after one search.
 _SUSPICIOUS = re.compile(
     r"[@/\\:=]|\.[A-Za-z]|[0-9]\.[0-9]{1,3}\.[0-9]|(?i:bearer|basic)\s|-----BEGIN|AKIA|ASIA|eyJ"
-    r"|\b(?:sk|pk|hf|ghp|gho|glpat|xox[abp])[-_]"
+    r"|(?:sk|pk|hf|ghp|gho|glpat|xox[abp])[-_]",
+    re.ASCII,
 )
 
 

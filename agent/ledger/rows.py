@@ -113,7 +113,7 @@ def _card_columns(history: History, trial: TrialState) -> Row:
         return {"card": history.name_of(trial.started.config), **dict.fromkeys(columns, NONE)}
     change = attempt.card.draft.change
     return {
-        "card": attempt.card.name,
+        "card": attempt.name,
         "parent": history.names.get(attempt.card.parent_fingerprint, attempt.card.parent_fingerprint),
         "change": str(change),
         "change_role": str(change.role),

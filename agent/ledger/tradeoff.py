@@ -71,7 +71,7 @@ def choice_set(history: History, requests: int, window: WindowKind, *, selected:
     ]
     noise = noise_of(history.study, history.study.goal.objective.metric, window)
     tolerance = 2 * noise.relative_sd
-    _mark_dominated([c for c in choices if c.is_candidate], tolerance)
+    mark_dominated([c for c in choices if c.is_candidate], tolerance)
     return ChoiceSet(requests=requests, window=window, metrics=metrics, tolerance=tolerance, choices=tuple(choices))
 
 
@@ -101,7 +101,7 @@ def _mean(runs: list[TrialState], metric: str, window: WindowKind) -> float | No
     return sum(values) / len(values)
 
 
-def _mark_dominated(candidates: list[Choice], tolerance: float) -> None:
+def mark_dominated(candidates: list[Choice], tolerance: float) -> None:
     """A choice is dominated by one that is at least as good in every figure and better, beyond noise, in one."""
     points = {id(c): _point(c) for c in candidates}
     front: list[tuple[float, ...]] = []

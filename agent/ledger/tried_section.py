@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from agent.ledger.document import Block, Code, Heading, Inline, Label, Mood, PageLink, Paragraph, Table
+from agent.ledger.document import Block, Brief, Code, Heading, Inline, Label, Mood, PageLink, Paragraph, Span, Table
 from agent.ledger.effects import outcome_label, tier_effect
 from agent.ledger.history import Attempt, History, Incident
 from agent.ledger.words import Words
 from experiments.ledger import CardRejected
 from experiments.trial import Route, Tier
 
-SHORT = 140
 MAX_REJECTED = 200
 
 
@@ -33,9 +32,9 @@ def tried_blocks(history: History, t: Words) -> list[Block]:
 def _row(history: History, attempt: Attempt, t: Words) -> tuple[Inline, ...]:
     draft = attempt.card.draft
     return (
-        PageLink(attempt.card.name, attempt.page),
+        PageLink(attempt.name, attempt.page),
         str(draft.change),
-        f"{t.label(draft.wall)}: {short(draft.mechanism)}",
+        (t.label(draft.wall), ": ", Brief(draft.mechanism)),
         tier_effect(attempt, Tier.SCREENING, history, t),
         tier_effect(attempt, Tier.CONFIRMATION, history, t),
         outcome(attempt, t),
@@ -51,7 +50,7 @@ def outcome(attempt: Attempt, t: Words) -> Label:
     return Label(t("open"))
 
 
-def decided(attempt: Attempt, t: Words) -> str:
+def decided(attempt: Attempt, t: Words) -> Span:
     """The decision that this outcome led to, in the words of the card."""
     closed = attempt.closed
     if closed is None:
@@ -60,13 +59,9 @@ def decided(attempt: Attempt, t: Words) -> str:
         case Route.ORCHESTRATION_FAULT:
             return t("nothing about the configuration; it may be tried again")
         case Route.VALID_NEGATIVE:
-            return short(attempt.card.draft.if_negative)
+            return Brief(attempt.card.draft.if_negative)
         case Route.PROMISING:
             return t("the incumbent changed")
-
-
-def short(text: str) -> str:
-    return text if len(text) <= SHORT else text[: SHORT - 1].rstrip() + "…"
 
 
 def fault_blocks(history: History, t: Words) -> list[Block]:
@@ -93,7 +88,7 @@ def fault_blocks(history: History, t: Words) -> list[Block]:
 def _fault_row(history: History, incident: Incident, t: Words) -> tuple[Inline, ...]:
     started, fault = incident.trial.started, incident.fault
     attempt = history.attempt(started.card_digest)
-    name = history.name_of(started.config) if attempt is None else attempt.card.name
+    name = history.name_of(started.config) if attempt is None else attempt.name
     return (
         history.trial_link(started.trial_id),
         name,

@@ -34,6 +34,10 @@ class Writer(ABC):
             known = self._escaped[text] = self._with_blanks(text)
         return known
 
+    def brief(self, text: str, most: int) -> str:
+        line = self._redact(text)
+        return self.escape(line if len(line) <= most else line[: most - 1].rstrip() + "…")
+
     def _with_blanks(self, text: str) -> str:
         inner = self.escape(self._redact(text))
         lead = " " if text[:1].isspace() else ""
