@@ -93,7 +93,7 @@ def _objective(study: Study) -> ObjectivePart:
         metric=goal.objective.metric,
         window=goal.objective.window,
         direction=goal.objective.direction,
-        target=None if goal.objective.target is None else str(goal.objective.target),
+        target=None if goal.objective.target is None else goal.objective.target.text(goal.objective.of.unit),
         constraints=tuple(map(str, goal.constraints)),
         scenario=(
             f"{scenario.model}, {scenario.deployment}, {scenario.input.encoded_tokens} in / "
@@ -123,7 +123,7 @@ def _knob(knob: Knob, study: Study) -> KnobPart:
         role=knob.role,
         kind=knob.kind,
         name=knob.name,
-        current=study.incumbent.get(knob.path),
+        current=knob.current(study.incumbent),
         values=_with_current(knob, study),
         cost=knob.cost,
         alters_numerics=knob.alters_numerics,
@@ -150,7 +150,7 @@ def _tried(knob: Knob, study: Study) -> tuple[Value, ...]:
 
 
 def _with_current(knob: Knob, study: Study) -> tuple[Value, ...]:
-    current, values = study.incumbent.get(knob.path), knob.candidates()
+    current, values = knob.current(study.incumbent), knob.candidates()
     return values if current in values or current is None else (*values, current)
 
 

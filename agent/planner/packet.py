@@ -5,8 +5,6 @@ It holds no host, user, path, log text or request text, and no field from which 
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from pydantic import BaseModel, ConfigDict
 
 from experiments.card import CardDraft, Wall
@@ -98,7 +96,7 @@ class EvidencePacket(_Part):
     suggestions: tuple[CardDraft, ...] = ()  # what the other proposers would do, best first
     objections: tuple[str, ...] = ()  # admission's words about the last answer, in a repair round
 
-    @cached_property
+    @property
     def digest(self) -> str:
         return digest(self.model_dump(mode="json"))
 
