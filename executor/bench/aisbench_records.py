@@ -10,23 +10,20 @@ from __future__ import annotations
 import hashlib
 import re
 import sqlite3
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 import numpy as np
 
 from executor.bench.aisbench_rows import DetailRows, read_rows
-from executor.bench.npy_blobs import TimePoints, concatenate, decode_time_points, no_time_points
+from executor.bench.npy_blobs import TimePoints, concatenate, no_time_points
+from executor.bench.point_databases import Decoded, decoding_ahead
 from executor.bench.problem import ResultUnreadable
-from experiments.requests import MISSING, Ints, RequestTable, offsets_of, short_error
+from experiments.requests import MISSING, RequestTable, offsets_of, short_error
 
 _DB_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}\.db")
-_BATCH = 300  # rows whose vectors fit the processor's cache
-_STEPS_AT_ONCE = 1_000
-_SMALLEST_LIMIT = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,17 +57,21 @@ def find_run(folder: Path) -> AISBenchRun:
 
 
 def read_records(run: AISBenchRun) -> AISBenchRecords:
-    with ThreadPoolExecutor(max_workers=2) as hashing:  # hashing releases the interpreter lock
+    beside = sorted(path for path in run.directory.glob("db_data/*.db") if path.is_file())
+    # Hashing releases the interpreter lock, so it costs a second core and no time.
+    with ThreadPoolExecutor(max_workers=2) as hashing, decoding_ahead(beside) as decoded:
         details_hash = hashing.submit(_file_sha256, run.details)
         rows = read_rows(run.details)
-        points, databases = _read_points(run, rows)
+        points, databases = _read_points(run, rows, decoded)
         hashes = [details_hash, *(hashing.submit(_file_sha256, path) for path in databases)]
         table = _table(rows, points, run.details.name)
         sha256 = hashlib.sha256(b"".join(each.result() for each in hashes)).hexdigest()
     return AISBenchRecords(table=table, sha256=sha256, version=_version(run))
 
 
-def _read_points(run: AISBenchRun, rows: DetailRows) -> tuple[TimePoints, tuple[Path, ...]]:
+def _read_points(
+    run: AISBenchRun, rows: DetailRows, decoded: Callable[[Path], Decoded]
+) -> tuple[TimePoints, tuple[Path, ...]]:
     """The time points of every row in row order, from as many databases as there were workers."""
     paths = tuple(_database_path(run, name) for name in rows.database_names)
     refs, database = rows.refs, rows.database
@@ -78,7 +79,7 @@ def _read_points(run: AISBenchRun, rows: DetailRows) -> tuple[TimePoints, tuple[
     vectors: list[TimePoints] = []
     rows_before = 0
     for code, path in enumerate(paths):
-        ids, found = _read_database(path)
+        ids, found = _checked(path, decoded)
         here = np.flatnonzero(database == code)
         place = np.searchsorted(ids, refs[here])
         known = ids[np.minimum(place, len(ids) - 1)] == refs[here]
@@ -97,25 +98,15 @@ def _database_path(run: AISBenchRun, name: str) -> Path:
     raise ResultUnreadable(f"db_data/{name}", "missing: the chunk times of its requests were not collected")
 
 
-def _read_database(path: Path) -> tuple[Ints, TimePoints]:
+def _checked(path: Path, decoded: Callable[[Path], Decoded]) -> Decoded:
     field = f"{path.parent.name}/{path.name}"
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as connection:
-            _bound_work(connection, path.stat().st_size)
-            cursor = connection.execute("SELECT id, arr_blob FROM numpy_store ORDER BY id")
-            ids, vectors = decode_time_points(iter(lambda: cursor.fetchmany(_BATCH), []))
+        ids, points = decoded(path)
     except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
         raise ResultUnreadable(field, f"damaged: {error}") from None
     if len(ids) == 0:
         raise ResultUnreadable(field, "holds no time points: it was not committed")
-    return ids, vectors
-
-
-def _bound_work(connection: sqlite3.Connection, file_bytes: int) -> None:
-    """A schema may hide endless work behind the table's name: real rows take few steps per byte of the file."""
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(file_bytes, _SMALLEST_LIMIT))
-    budget = iter(range(file_bytes // _STEPS_AT_ONCE + _STEPS_AT_ONCE))
-    connection.set_progress_handler(lambda: 0 if next(budget, None) is not None else 1, _STEPS_AT_ONCE)
+    return ids, points
 
 
 def _table(rows: DetailRows, points: TimePoints, file: str) -> RequestTable:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from executor.bench import point_databases
 from executor.bench.aisbench import read_aisbench
 from executor.bench.aisbench_figures import read_printed, recompute
 from executor.bench.aisbench_records import AISBenchRun
@@ -333,3 +334,31 @@ def test_summaries_of_an_allowed_failure_agree(tmp_path: Path) -> None:
     measured = _read(tmp_path, Workload(requests=24, concurrency=4, output_tokens=8, allowed_failures=1))
     assert isinstance(measured, Measurement)
     assert (measured.n_succeeded, measured.n_failed) == (23, 1)
+
+
+def test_a_large_database_is_decoded_beside_the_rows_to_the_same_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process of its own gives the columns that reading it here gives."""
+    traces = [[float(i), *(i + 0.1 * k for k in range(1, 2 + i % 5))] for i in range(20)]
+    rows = [detail_row(i, len(t) - 1) for i, t in enumerate(traces)]
+    write_aisbench(tmp_path, traces, rows=rows)
+    here = read_aisbench(tmp_path)
+    monkeypatch.setattr(point_databases, "WORTH_A_PROCESS_BYTES", 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    beside = read_aisbench(tmp_path)
+    assert here.raw_sha256 == beside.raw_sha256
+    assert here.table.start_s.tolist() == beside.table.start_s.tolist()
+    assert here.table.chunk_times_s.tolist() == beside.table.chunk_times_s.tolist()
+
+
+def test_a_damaged_large_database_tells_the_same_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever happens in the process of its own, the finding names the file."""
+    directory = write_aisbench(tmp_path)
+    (directory / "db_data" / "0badcafe.db").write_bytes(b"SQLite format 3\x00" + bytes(8_000))
+    here = _read(tmp_path)
+    monkeypatch.setattr(point_databases, "WORTH_A_PROCESS_BYTES", 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert here == _read(tmp_path)
+    assert isinstance(here, Problem)
+    assert here.field == "db_data/0badcafe.db"
