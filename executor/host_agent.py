@@ -31,6 +31,7 @@ MAX_WRITE_BYTES = 256 << 20
 IDLE_EXIT_S = 900.0
 LOOP_S = 0.2
 STALE_HEARTBEAT_S = 3.0
+CGROUP_SWEEP_AGE_S = 3600.0
 NOT_LOCAL = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "lustre", "gpfs", "glusterfs", "afs")
 COOKIE = "TUNELOOP_JOB"
 FAILPOINT = "TUNELOOP_FAILPOINT"  # name of the boundary at which this process kills itself, in tests
@@ -289,12 +290,21 @@ def make_cgroup(name: str) -> Optional[str]:
             path = os.path.join(parent, name)
             try:
                 os.mkdir(path)
+                sweep_cgroups(parent)
                 return path
             except OSError:
                 continue
     except (OSError, ValueError):
         pass
     return None
+
+
+def sweep_cgroups(parent: str) -> None:
+    """Removes empty groups of jobs whose supervisor died. One that was made just now may be about to be joined."""
+    for name in os.listdir(parent):
+        path = os.path.join(parent, name)
+        if name.startswith("tuneloop-") and time.time() - os.stat(path).st_mtime > CGROUP_SWEEP_AGE_S:
+            remove_cgroup(path)
 
 
 def join_cgroup(path: Optional[str], pid: int) -> Optional[str]:

@@ -46,7 +46,8 @@ class Machine(TestHost):
 
     def build_network(self) -> None:
         self.namespace = f"tl{uuid.uuid4().hex[:8]}"
-        self.net = self.net or f"10.77.{random.SystemRandom().randrange(1, 250)}"
+        dice = random.SystemRandom()
+        self.net = self.net or f"10.{dice.randrange(64, 128)}.{dice.randrange(1, 250)}"
         out, inner = f"{self.namespace}o", f"{self.namespace}i"
         run("ip", "netns", "add", self.namespace)
         run("ip", "link", "add", out, "type", "veth", "peer", "name", inner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -82,6 +83,20 @@ def kill_jobs(workdir: Path) -> None:
                 os.kill(int(entry.name), signal.SIGKILL)
         except OSError:
             continue
+    for record in workdir.glob(".tuneloop/jobs/*/started.json"):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            remove_cgroup(json.loads(record.read_text())["cgroup"])
+
+
+def remove_cgroup(path: str | None) -> None:
+    """A group whose last process was just killed takes a moment to become empty."""
+    for _ in range(20):
+        try:
+            os.rmdir(path or "/nonexistent")
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(0.01)
 
 
 def public_line(private: Path) -> str:
@@ -174,7 +189,7 @@ def shell(host: TestHost, job_id: str, script: str, **changes: object) -> JobSpe
 
 
 def lease_of(host: TestHost, owner: str = "study") -> Lease:
-    return host.remote.acquire(owner, 60.0)
+    return host.remote.acquire(owner, 600.0)
 
 
 def finished(remote: RemoteHost, job_id: str, within_s: float = 15.0) -> JobState:

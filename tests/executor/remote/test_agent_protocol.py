@@ -55,13 +55,13 @@ def test_the_agent_runs_on_the_hosts_own_python(embedded: TestHost, version: str
 def test_an_old_python_is_named(embedded: TestHost, version: str) -> None:
     """A Python that is too old is said to be that, with its version."""
     with pytest.raises(HostUnreachable, match=f"needs Python 3.8 or newer, this is {version}"):
-        embedded.another(python=interpreter(version)).poll("job", timeout_s=1.5)
+        embedded.another(python=interpreter(version)).poll("job", timeout_s=3.0)
 
 
 def test_a_missing_python_is_named(host: TestHost) -> None:
     """A host without that program says so in the error, instead of a bare time-out."""
     with pytest.raises(HostUnreachable, match=r"no-such-python.*(not found|No such file)"):
-        host.another(python="/usr/bin/no-such-python").poll("job", timeout_s=1.0)
+        host.another(python="/usr/bin/no-such-python").poll("job", timeout_s=3.0)
 
 
 def test_a_container_is_entered_by_name(embedded: TestHost) -> None:
@@ -223,7 +223,7 @@ def test_a_state_of_a_newer_agent_is_no_state(embedded: TestHost) -> None:
     script.write_text(f"#!/bin/sh\nexec {sys.executable} {program}\n")
     script.chmod(0o755)
     with pytest.raises(HostUnreachable, match="does not understand"):
-        embedded.another(python=str(script)).poll("job", timeout_s=1.0)
+        embedded.another(python=str(script)).poll("job", timeout_s=3.0)
 
 
 def test_the_agents_file_is_kept_as_a_record_and_never_run(embedded: TestHost) -> None:
