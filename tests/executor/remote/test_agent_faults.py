@@ -199,12 +199,12 @@ def test_processes_born_during_the_kill_are_killed(embedded: TestHost) -> None:
     """A tree that forks while it is being killed is killed until nothing is left."""
     fork_on_term = "trap 'for i in 1 2 3 4 5 6 7 8; do setsid sleep 60 & done' TERM; while :; do sleep 0.05; done"
     lease = lease_of(embedded)
-    embedded.remote.launch(shell(embedded, "job", fork_on_term, grace_s=0.3), lease)
-    supervisor = supervisor_of(embedded, "job")
-    state = embedded.remote.cancel("job", lease)
+    embedded.remote.launch(shell(embedded, "forks-while-dying", fork_on_term, grace_s=0.3), lease)
+    supervisor = supervisor_of(embedded, "forks-while-dying")
+    state = embedded.remote.cancel("forks-while-dying", lease)
     assert (state.status, state.signal, state.why) == (JobStatus.EXITED, 9, "cancel")
     eventually(lambda: not is_running(supervisor))
-    assert not leftover_sleeps("job")
+    assert not leftover_sleeps("forks-while-dying")
 
 
 def leftover_sleeps(job_id: str) -> list[str]:
