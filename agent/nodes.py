@@ -176,7 +176,7 @@ class Nodes:
 
 def plan_of(study: Study, trial: TrialState) -> TrialPlan:
     """The executor's view of a trial, from the ledger alone."""
-    goal = study.goal
+    goal, card = study.goal, study.cards.get(trial.started.card_digest or "")
     return TrialPlan(
         study_id=study.study_id,
         trial_id=trial.started.trial_id,
@@ -186,6 +186,7 @@ def plan_of(study: Study, trial: TrialState) -> TrialPlan:
         load=trial.started.load,
         floor=goal.window_floor,
         native_rule=goal.native_rule,
+        parent=None if card is None else card.parent,
         allowed_failures=_allowed_failures(study),
     )
 

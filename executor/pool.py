@@ -160,7 +160,23 @@ class Programs(Strict):
     router: Argv = ("python3", "-m", "sglang_router.launch_router")
     aisbench: Argv = ("ais_bench",)
     bench_serving: Argv = ("python3", "-m", "sglang.bench_serving")
-    dataset: Argv | None = None  # takes --spec FILE --out FOLDER; None: ours, run by the engine's Python
+    # None: ours, sent to the host and run by the engine's Python.
+    dataset: Argv | None = None  # takes --spec FILE --out FOLDER
+    argument_check: Argv | None = None  # takes the arguments of a server
+    admission_check: Argv | None = None  # takes one JSON object
+
+
+class Build(Strict):
+    """One build that is installed beside the usual one, under the name that a card gives it.
+
+    `version` is what its servers must report, `source` what the host-side check must find (`commit:…`, `files:…`).
+    """
+
+    server: Argv
+    python: Line | None = None
+    env: Annotated[dict[str, Variable], AfterValidator(_variables)] = Field(default={}, max_length=500)
+    version: Line | None = None
+    source: Line | None = None
 
 
 Seconds = Annotated[float, Field(strict=True, gt=0, le=7 * 24 * 3600)]
@@ -169,7 +185,7 @@ Seconds = Annotated[float, Field(strict=True, gt=0, le=7 * 24 * 3600)]
 class Timeouts(Strict):
     """The longest that one attempt of a stage may take, in seconds."""
 
-    check: Seconds = 60
+    check: Seconds = 300
     reserve: Seconds = 30
     prepare: Seconds = 600
     launch: Seconds = 120
@@ -198,6 +214,7 @@ class Pool(Strict):
     workdir: AbsolutePath
     engine: Engine = Engine()
     programs: Programs = Programs()
+    builds: dict[str, Build] = Field(default={}, max_length=100)
     timeouts: Timeouts = Timeouts()
 
     def hosts_of(self, role: Role) -> dict[str, Host]:
@@ -207,9 +224,18 @@ class Pool(Strict):
     def workdir_of(self, name: str) -> str:
         return self.hosts[name].workdir or self.workdir
 
-    def engine_python_of(self, name: str) -> str:
+    def build_named(self, name: object) -> Build:
+        """The build that a configuration names; None names the usual one. Raises InputError for an unknown one."""
+        if name is None:
+            return Build(server=self.programs.server, python=self.engine.python)
+        if str(name) not in self.builds:
+            known = ", ".join(self.builds) or "none"
+            raise InputError("pool.yaml", 0, 0, f"build {shown(name)} is not under builds; there are: {known}")
+        return self.builds[str(name)]
+
+    def engine_python_of(self, name: str, build: Build | None = None) -> str:
         """The interpreter on this machine that can import the engine and the model's tokenizer."""
-        return self.engine.python or self.hosts[name].python
+        return (build and build.python) or self.engine.python or self.hosts[name].python
 
     @model_validator(mode="after")
     def _names_exist(self) -> Pool:

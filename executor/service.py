@@ -8,7 +8,7 @@ before its successor starts. What is not ours is never touched.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from executor.engines.sglang_launch import (
     RouterDialect,
@@ -159,8 +159,10 @@ def compile_job(context: TrialContext, server: Placed, intent: ServiceIntent) ->
         placement = ServerPlacement(
             host=host.address, port=host.port, bootstrap_port=host.bootstrap_port, store_url=_store_url(context)
         )
+        build = pool.build_named(plan.config.get_build(server.role))
         launch = compile_server_launch(plan.config, server.role, placement)
-        program = (*pool.programs.server, "--model-path", pool.client.model_path)
+        launch = replace(launch, env={**build.env, **launch.env})
+        program = (*build.server, "--model-path", pool.client.model_path)
     return JobSpec(
         job_id=server.job_id,
         argv=(*program, *launch.arguments),

@@ -27,6 +27,7 @@ class TrialPlan:
     load: TrialLoad
     floor: WindowFloor
     native_rule: str
+    parent: ServingConfig | None = None  # what a card changes; None: the incumbent itself
     allowed_failures: int = 0
 
     @property
@@ -49,7 +50,7 @@ def service_key(plan: TrialPlan, pool: Pool, role: Role) -> str:
         "settings": plan.config.fingerprint(role),
         "build": plan.config.get_build(role),
         "place": place,
-        "program": list(pool.programs.server),
+        "program": list(pool.build_named(plan.config.get_build(role)).server),
         "model": pool.client.model_path,
     }
     return digest(parts)[:12]

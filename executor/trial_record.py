@@ -28,6 +28,7 @@ def record_of(trial_id: str, rows: Sequence[JournalRow]) -> TrialRecord:
     measured = _payload(rows, Stage.ANALYSE)
     if measured is None and last_fault is None:
         raise ValueError(f"trial {trial_id} is still open")
+    checked = _payload(rows, Stage.CHECK) or {}
     ready = _payload(rows, Stage.READY) or {}
     collected = _payload(rows, Stage.COLLECT) or {}
     return TrialRecord(
@@ -42,6 +43,8 @@ def record_of(trial_id: str, rows: Sequence[JournalRow]) -> TrialRecord:
         artifacts=tuple(Artifact.model_validate(a) for a in collected.get("artifacts", [])),
         adjusted=tuple(ready.get("adjusted", [])),
         server_version=ready.get("version"),
+        host_checks=tuple(checked.get("engine", [])),
+        sources=(*checked.get("sources", []), *ready.get("sources", [])),
     )
 
 

@@ -187,6 +187,8 @@ class TrialRecord(BaseModel):
     artifacts: tuple[Artifact, ...] = ()
     adjusted: tuple[str, ...] = ()  # values that the server set otherwise, each with the rule that expects it
     server_version: str | None = None
+    host_checks: tuple[str, ...] = ()  # what the installed engine answered before anything was started
+    sources: tuple[str, ...] = ()  # per server: the build as it reported itself, and its process
 
     @model_validator(mode="after")
     def _either_measured_or_failed(self) -> Self:

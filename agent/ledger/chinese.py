@@ -292,6 +292,8 @@ _CARD = {
     "check": "检查项",
     "result": "结论",
     "what it saw": "所见",
+    "The installed engine, asked before the launch: {answers}.": "启动前向已安装引擎询问的结果：{answers}。",
+    "Builds as the servers report them: {sources}.": "服务端自报的构建：{sources}。",
     "Set otherwise by the server: {values}.": "服务端自行改动的值：{values}。",
     "began": "开始",
     "note": "备注",

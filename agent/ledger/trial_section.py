@@ -38,6 +38,11 @@ def trial_blocks(trial: TrialState, artifacts: str | None, t: Words) -> list[Blo
     if record.measurement is not None:
         blocks += _measurement_blocks(record.measurement, t)
     blocks += _fault_blocks(trial, record, t)
+    if record.host_checks:
+        answers = "; ".join(record.host_checks)
+        blocks.append(Paragraph(t("The installed engine, asked before the launch: {answers}.", answers=answers)))
+    if record.sources:
+        blocks.append(Paragraph(t("Builds as the servers report them: {sources}.", sources="; ".join(record.sources))))
     if record.adjusted:
         blocks.append(Paragraph(t("Set otherwise by the server: {values}.", values="; ".join(record.adjusted))))
     blocks += _stage_blocks(record, t)

@@ -56,8 +56,11 @@ class Attestation:
         return not self.mismatches
 
 
-def attest(body: Mapping[str, object], config: ServingConfig, role: Role) -> Attestation:
-    """Hold a decoded `/server_info` (or the printed arguments) against the settings of `role`."""
+def attest(body: Mapping[str, object], config: ServingConfig, role: Role, *, version: str | None = None) -> Attestation:
+    """Hold a decoded `/server_info` (or the printed arguments) against the settings of `role`.
+
+    `version` is what the card's build must report; None accepts any.
+    """
     view = RoleSettings.of(config, role)
     mismatches: list[Mismatch] = []
     adjusted: list[AutoAdjustment] = []
@@ -71,7 +74,12 @@ def attest(body: Mapping[str, object], config: ServingConfig, role: Role) -> Att
         elif not _is_same(name, wanted, reported):
             _file_difference(view, name, wanted, reported, mismatches, adjusted)
     return Attestation(
-        mismatches=(*_role_mismatch(body, role), *mismatches, *_environment(body, config, role)),
+        mismatches=(
+            *_role_mismatch(body, role),
+            *_version_mismatch(body, version),
+            *mismatches,
+            *_environment(body, config, role),
+        ),
         adjusted=tuple(adjusted),
         unverified=tuple(unverified),
         version=_text(body.get("version")),
@@ -101,6 +109,13 @@ def _role_mismatch(body: Mapping[str, object], role: Role) -> tuple[Mismatch, ..
     if reported is _MISSING or _shown(reported) == wanted:
         return ()
     return (Mismatch(name="disaggregation-mode", wanted=wanted, reported=_shown(reported)),)
+
+
+def _version_mismatch(body: Mapping[str, object], wanted: str | None) -> tuple[Mismatch, ...]:
+    reported = body.get("version")
+    if wanted is None or reported == wanted:
+        return ()
+    return (Mismatch(name="version", wanted=wanted, reported=_shown(reported)),)
 
 
 def _environment(body: Mapping[str, object], config: ServingConfig, role: Role) -> tuple[Mismatch, ...]:

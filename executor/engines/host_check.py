@@ -56,7 +56,9 @@ class ArgumentVerdict:
 
     accepted: bool | None
     release: Release | None
-    deprecated: tuple[str, ...]
+    deprecated: tuple[str, ...]  # accepted under a name that will go
+    ignored: tuple[str, ...]  # accepted, and without any effect
+    source: str | None  # identity of the installation: `commit:…` or `files:…`
     message: str
 
 
@@ -112,17 +114,18 @@ def _sentence(reach: Reach, release: str | None, before: AdmissionCount, after: 
 
 
 def judge_arguments(answer: str) -> ArgumentVerdict:
-    """Read the parser's answer. A deprecated flag is accepted by the server and ignored, so it is named."""
+    """Read the parser's answer. A retired flag may be accepted and have no effect, so it is named apart."""
     document = _document(answer)
     accepted = document.get("accepted")
-    listed = document.get("deprecated")
-    deprecated = tuple(str(flag) for flag in listed) if isinstance(listed, list) else ()
+    deprecated, ignored = (_names(document.get(key)) for key in ("deprecated", "ignored"))
     error = _text(document.get("error"))
     message = f"{', '.join(deprecated)}: deprecated in this build" if deprecated else ""
     return ArgumentVerdict(
         accepted=accepted if isinstance(accepted, bool) else None,
         release=parse_release(_text(document.get("release"))),
         deprecated=deprecated,
+        ignored=ignored,
+        source=_text(document.get("source")),
         message=redact_line(error) if error else message,
     )
 
@@ -147,6 +150,10 @@ def _counts(entries: object) -> tuple[AdmissionCount, ...]:
                 shown = tuple(tuple(batch) for batch in first if isinstance(batch, list))
                 found.append(AdmissionCount(batches=batches, tokens=tokens, first=shown))
     return tuple(found)
+
+
+def _names(listed: object) -> tuple[str, ...]:
+    return tuple(str(flag) for flag in listed) if isinstance(listed, list) else ()
 
 
 def _text(value: object) -> str | None:

@@ -86,6 +86,8 @@ def _pool(folder: Path, hosts: tuple[HostPlan, ...], described: Mapping[str, Any
             "aisbench": list(programs.AISBENCH),
             "bench_serving": list(programs.BENCH_SERVING),
             "dataset": list(programs.DATASET),
+            "argument_check": list(programs.ARGUMENT_CHECK),
+            "admission_check": list(programs.ADMISSION_CHECK),
         },
         "timeouts": {"ready": 60.0, "canary": 30.0, "warm_up": 120.0, "cache": 120.0, "measure": 300.0},
     }

@@ -11,6 +11,7 @@ from executor.engines.violation import Severity
 from executor.remote_host import Lease
 from executor.stage_result import Done, Faulted, StageResult
 from executor.stages.dataset import ensure_dataset
+from executor.stages.host_check import ask_engine
 from executor.trial_context import LEASE_TTL_S, TrialContext
 from executor.trial_plan import trial_directory, workload_of
 from experiments.errors import LeaseRefused
@@ -34,7 +35,11 @@ def check(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
             free = seen.disk_free_bytes >> 20
             return Faulted(reason=Reason.ENVIRONMENT, detail=f"host {name}: only {free} MiB are free in the workdir")
         facts[name] = {"boot_id": seen.boot_id, "root_id": seen.root_id, "python": seen.python_version}
-    return Done(payload={"hosts": facts})
+    said = ask_engine(context)
+    if said.refusals:
+        detail = "; ".join(said.refusals)
+        return Faulted(reason=Reason.CONTRACT_MISMATCH, detail=detail, configuration_caused=True)
+    return Done(payload={"hosts": facts, "engine": list(said.notes), "sources": list(said.sources)})
 
 
 def reserve(context: TrialContext, _: Mapping[str, Any]) -> StageResult:

@@ -24,7 +24,7 @@ from executor.stages.diagnosis import describe_dead, fault_of, states_of
 from executor.trial_context import TrialContext
 from experiments.errors import HostUnreachable, PortTaken
 from experiments.serving_config import Role
-from experiments.trial import Reason, Stage
+from experiments.trial import NOT_OBSERVED, Reason, Stage
 
 HTTP_TIMEOUT_S = 10.0
 POLL_S = 0.2
@@ -104,6 +104,7 @@ def ready(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     service = service_of(context.payloads[Stage.LAUNCH])
     adjusted: list[str] = []
     unverified: list[str] = []
+    sources: list[str] = []
     version: str | None = None
     for server in service.servers:
         failed = _wait_healthy(context, service, server) or _check_listener(context, server)
@@ -120,8 +121,16 @@ def ready(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
             return Faulted(reason=Reason.CONTRACT_MISMATCH, detail=detail)
         unverified += [f"{server.role} {name}" for name in attestation.unverified]
         adjusted += [f"{server.role} {a.name}: {a.wanted} → {a.reported} ({a.rule})" for a in attestation.adjusted]
+        sources.append(_source(server.role, attestation))
         version = attestation.version or version
-    return Done(payload={"adjusted": adjusted, "version": version, "unverified": unverified})
+    told = {"adjusted": adjusted, "version": version, "unverified": unverified, "sources": sources}
+    return Done(payload=told)
+
+
+def _source(role: Role, attestation: Attestation) -> str:
+    """What this very process says it was started from."""
+    process = attestation.identity or NOT_OBSERVED
+    return f"{role}: reports {attestation.version or NOT_OBSERVED}, process {process}"
 
 
 def _wait_healthy(context: TrialContext, service: ServiceIntent, server: Placed) -> Faulted | Waiting | None:
@@ -176,7 +185,8 @@ def _attest(context: TrialContext, server: Placed) -> Attestation | None:
             described = http.get("/server_info").json()
     except (httpx.HTTPError, ValueError):
         return None
-    return attest(described, context.plan.config, server.role)
+    build = context.pool.build_named(context.plan.config.get_build(server.role))
+    return attest(described, context.plan.config, server.role, version=build.version)
 
 
 def canary(context: TrialContext, _: Mapping[str, Any]) -> StageResult:

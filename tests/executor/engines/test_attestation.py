@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from field_samples import REAL, field_text
 
 from executor.engines import server_info
 from executor.engines.attestation import attest
 from executor.engines.server_log import parse_arguments
 from experiments.serving_config import Role, ServingConfig, Value
+from tests.executor.engines.field_samples import REAL, field_text
 
 PREFILL: dict[str, Value] = {
     "tp-size": 16,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from field_samples import REAL, field_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from executor.engines.evidence import Observed, Span, fold_evidence
 from executor.engines.loads import LoadSample, parse_loads
 from executor.engines.server_log import LogRecord, Ready, parse_server_log
+from tests.executor.engines.field_samples import REAL, field_text
 
 
 def prefill_line(tokens: int, sequences: int = 1, *, rank: int = 0, second: int = 0, waiting: int = 0) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from field_samples import FIELD, REAL, field_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from executor.engines.failure import Cause, IncidentFile, classify_failure, source_of
 from executor.engines.failure_kinds import FailureKind, Source
+from tests.executor.engines.field_samples import FIELD, REAL, field_text
 
 STAMP = "[2026-03-30 06:05:22 DP3 TP6 EP6]"
 READY = "[2026-03-30 05:59:00] The server is fired up and ready to roll!"

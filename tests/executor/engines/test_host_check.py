@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from field_samples import REAL, field_text
 
 from executor.engines import host_check
 from executor.engines.host_check import Reach, compile_admission_question, judge_admission, judge_arguments
@@ -16,6 +15,7 @@ from executor.engines.sglang_launch import ServerPlacement, compile_server_launc
 from executor.engines.violation import Workload
 from experiments.serving_config import Path as SettingPath
 from experiments.serving_config import Role, ServingConfig
+from tests.executor.engines.field_samples import REAL, field_text
 
 PROGRAMS = Path(host_check.__file__).parent / "on_host"
 BASELINE = ServingConfig(

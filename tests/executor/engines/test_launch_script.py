@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from field_samples import FIELD, field_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from executor.engines.script_import import ImportedScript, import_settings
 from executor.engines.sglang_launch import ServerPlacement, compile_server_launch
 from experiments.errors import InputError
 from experiments.serving_config import Role
+from tests.executor.engines.field_samples import FIELD, field_text
 
 PAIR = r"""#!/bin/bash
 set -u

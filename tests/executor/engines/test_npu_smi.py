@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from field_samples import field_text
-
 from executor.engines.npu_smi import DeviceProcess, parse_npu_smi
+from tests.executor.engines.field_samples import field_text
 
 BUSY = """\
 | npu-smi 24.1.rc2                 Version: 24.1.rc2                                             |

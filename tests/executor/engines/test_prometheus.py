@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from field_samples import field_text
 
 from executor.engines.prometheus import counter_increase, parse_metrics
+from tests.executor.engines.field_samples import field_text
 
 
 def test_a_real_dump_reads_as_its_index_says() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from field_samples import FIELD, REAL, field_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from executor.engines.server_log import (
     parse_line,
     parse_server_log,
 )
+from tests.executor.engines.field_samples import FIELD, REAL, field_text
 
 STAMP = "[2026-01-04 03:43:20 DP1 TP8 EP8]"
 PREFILL_LINES = {

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from field_samples import FIELD, REAL
 
 from executor.engines import server_info
 from executor.engines.attestation import attest
 from experiments.serving_config import Role, ServingConfig
+from tests.executor.engines.field_samples import FIELD, REAL
 
 ROLES = {"prefill": Role.PREFILL, "decode": Role.DECODE}
 
