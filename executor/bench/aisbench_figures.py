@@ -18,7 +18,7 @@ from executor.bench.aisbench_records import AISBenchRun
 from executor.bench.client_reading import Figure, Printed
 from executor.bench.json_lines import parse_json
 from executor.bench.problem import ResultUnreadable
-from executor.bench.quantities import parse_cell
+from executor.bench.quantities import parse_cell, parse_milliseconds
 from experiments.requests import Floats, RequestTable
 from experiments.windows import Window
 
@@ -55,17 +55,23 @@ def printed_stage(stage: str, common: Mapping[str, object], table: Mapping[str, 
     """Figures by name: `Output Token Throughput`, `TTFT/Average`. Cells that measured nothing are absent."""
     figures: dict[str, Figure] = {}
     for label, cell in common.items():
-        parsed = parse_cell(cell)
-        if parsed is not None:
-            figures[_PRINTED_AS.get(label, label)] = _common_figure(*parsed)
+        figure = _common_figure(label, cell)
+        if figure is not None:
+            figures[_PRINTED_AS.get(label, label)] = figure
     for row, cells in table.items():
         figures |= _row_figures(row, cells)
     return Printed(stage=stage, figures=figures, required=REQUIRED, inconsistent=_contradictions(figures, table))
 
 
-def _common_figure(value: float, unit: str) -> Figure:
-    share = _RATE_SHARE * abs(value) if unit.endswith("/s") else 0.0
-    return Figure(value, _FOUR_DECIMALS + share)
+def _common_figure(label: str, cell: object) -> Figure | None:
+    if label == "Benchmark Duration":
+        length = parse_milliseconds(cell)
+        return None if length is None else Figure(length[0], _FOUR_DECIMALS * length[1])
+    parsed = parse_cell(cell)
+    if parsed is None:
+        return None
+    share = _RATE_SHARE * abs(parsed[0]) if parsed[1].endswith("/s") else 0.0
+    return Figure(parsed[0], _FOUR_DECIMALS + share)
 
 
 def _row_figures(row: str, cells: Mapping[str, object]) -> dict[str, Figure]:
@@ -73,12 +79,16 @@ def _row_figures(row: str, cells: Mapping[str, object]) -> dict[str, Figure]:
     count = parse_cell(cells.get("N"))
     if count is not None and count[0] == 0:
         return {f"{row}/N": Figure(0.0, 0.0)}
-    found = {name: parsed for name, cell in cells.items() if (parsed := parse_cell(cell)) is not None}
-    return {f"{row}/{name}": Figure(value, _cell_tolerance(row, name)) for name, (value, _) in found.items()}
+    figures = {f"{row}/{name}": _cell_figure(row, name, cell) for name, cell in cells.items()}
+    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def _cell_tolerance(row: str, statistic: str) -> float:
-    return _LATENCY_TOLERANCE_MS if row in LATENCIES and statistic != "N" else _FOUR_DECIMALS
+def _cell_figure(row: str, statistic: str, cell: object) -> Figure | None:
+    if row in LATENCIES and statistic != "N":
+        time = parse_milliseconds(cell)
+        return None if time is None else Figure(time[0], _LATENCY_TOLERANCE_MS * time[1])
+    parsed = parse_cell(cell)
+    return None if parsed is None else Figure(parsed[0], _FOUR_DECIMALS)
 
 
 def _contradictions(figures: Mapping[str, Figure], table: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:

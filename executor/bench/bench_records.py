@@ -25,6 +25,7 @@ _NUMBERS = (
     "num_prompts",
     "duration",
     "completed",
+    "failed",
     "total_input_tokens",
     "total_output_tokens",
     "total_output_tokens_retokenized",
@@ -37,6 +38,7 @@ _NUMBERS = (
     "max_output_tokens_per_s",
     "max_concurrent_requests",
 )
+_ALIASES = {"total_throughput": "total_token_throughput"}  # of a fork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,9 @@ def read_bench_records(path: Path) -> RecordFile:
     except OSError as error:
         raise ResultUnreadable(path.name, f"cannot be read: {error.strerror}") from None
     documents, damage = _parse_documents(path.name, content)
-    records = tuple(parse_record(d) for d in documents if isinstance(d, dict) and is_bench_record(d))
+    # A sweep script may have gathered its records into one array.
+    flat = [d for document in documents for d in (document if isinstance(document, list) else [document])]
+    records = tuple(parse_record(d) for d in flat if isinstance(d, dict) and is_bench_record(d))
     if damage is None and not records:
         what = "is not a bench_serving record" if documents else "holds no record"
         damage = ResultUnreadable(path.name, what)
@@ -99,7 +103,7 @@ def parse_record(document: Mapping[str, object]) -> BenchRecord:
     """Canonical names and milliseconds; NaN, and 0 where nothing was measured, become None."""
     summary: dict[str, Scalar] = dict.fromkeys(_NUMBERS)
     summary |= {name: str(document[name]) for name in _TEXTS if isinstance(document.get(name), str)}
-    summary |= {name: _number(document.get(name)) for name in _NUMBERS}
+    summary |= {name: _number(document.get(name, document.get(_ALIASES.get(name, "")))) for name in _NUMBERS}
     if document.get("request_rate") in ("inf", float("inf")):
         summary["request_rate"] = float("inf")
     for key, value in document.items():

@@ -28,7 +28,10 @@ _LABELS = {
     "backend": "backend",
     "traffic request rate": "request_rate",
     "max request concurrency": "max_concurrency",
+    "maximum request concurrency": "max_concurrency",
+    "request rate configured (rps)": "request_rate",
     "successful requests": "completed",
+    "failed requests": "failed",
     "benchmark duration (s)": "duration",
     "total input tokens": "total_input_tokens",
     "total generated tokens": "total_output_tokens",
@@ -48,7 +51,7 @@ _FIELD = re.compile(
     r"(?:^|(?<=\s))(" + "|".join(re.escape(label) for label in sorted(_LABELS, key=len, reverse=True)) + r"):\s+(\S+)",
     re.IGNORECASE,
 )
-_LATENCY = re.compile(r"\b(Mean|Median|Std|P\d\d|Max) (E2E Latency|TTFT|TPOT|ITL) \(ms\):\s+(\S+)", re.IGNORECASE)
+_LATENCY = re.compile(r"\b(Mean|Median|Std|P\d\d|Max) (E2E Latency|E2EL|TTFT|TPOT|ITL) \(ms\):\s+(\S+)", re.IGNORECASE)
 _PLANNED = re.compile(r"\bnum_prompts=(\d{1,9})\b")
 _BOARD = re.compile(r"\{'POST'[^{}]{0,200}\}")
 _TASK = re.compile(r"Performance Results of task:?\s*\[?([^\]\s:]+/[^\]\s:]+)\]?")
@@ -63,7 +66,9 @@ class ServingBlock:
 
     @property
     def failed(self) -> int | None:
-        completed = self.summary.get("completed")
+        told, completed = self.summary.get("failed"), self.summary.get("completed")
+        if isinstance(told, int):
+            return told
         return self.planned - completed if self.planned is not None and isinstance(completed, int) else None
 
 
@@ -118,7 +123,7 @@ def _scalar(text: str) -> Scalar:
     cell = parse_cell(text)
     if cell is None or cell[1]:
         return None if text.lower() in ("none", "nan", "not") else text
-    return int(text) if text.isdigit() else cell[0]
+    return int(cell[0]) if "." not in text and cell[0].is_integer() else cell[0]
 
 
 def _sane(summary: Mapping[str, Scalar]) -> dict[str, Scalar]:

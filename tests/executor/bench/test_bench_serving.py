@@ -273,3 +273,10 @@ def test_long_answers_keep_their_arrival_times(tmp_path: Path) -> None:
     table = read_bench_serving(tmp_path).table
     expected = [t + sum(g) for t, g in zip(ttfts, gaps, strict=True)]
     np.testing.assert_allclose(table.e2e_s, expected, rtol=1e-9)
+
+
+def test_records_gathered_into_one_array_are_records(tmp_path: Path) -> None:
+    """A sweep script's array is read as the lines that it was made of."""
+    path = tmp_path / "sweep.json"
+    path.write_text(json.dumps([bench_record(tag="a"), bench_record(tag="b"), {"note": 1}], indent=1))
+    assert [record.summary["tag"] for record in read_bench_records(path).records] == ["a", "b"]

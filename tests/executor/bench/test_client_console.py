@@ -197,3 +197,45 @@ def test_the_task_board_counts_failures_while_a_run_goes_on() -> None:
     assert parse_progress(text + "\n{'POST': 9, 'FAIL': 2}") == {"post": 9, "fail": 2}
     assert parse_progress("{'POST': __import__('os')}") is None
     assert parse_progress("nothing") is None
+
+
+def test_labels_of_a_fork_are_read_under_the_same_names() -> None:
+    """It counts failures itself, separates thousands, and calls the end-to-end latency by another name."""
+    text = (
+        "============ Serving Benchmark Result ============\n"
+        "Successful requests:                     1,024     \n"
+        "Failed requests:                         3         \n"
+        "Maximum request concurrency:             64        \n"
+        "Total Token throughput (tok/s):          22,916.30 \n"
+        "Mean E2EL (ms):                          1,233.74  \n"
+        "==================================================\n"
+    )
+    (block,) = parse_serving_blocks(text)
+    assert {**block.summary} == {
+        "completed": 1024,
+        "failed": 3,
+        "max_concurrency": 64,
+        "total_throughput": 22916.3,
+        "mean_e2e_latency_ms": 1233.74,
+    }
+    assert block.failed == 3
+
+
+@pytest.mark.parametrize(
+    ("cell", "milliseconds"),
+    [
+        ("12300.2 ms", 12300.2),
+        ("12.3002 s", 12300.2),
+        ("12300200 us", 12300.2),
+        ("12300.2", 12300.2),
+        ("7 req/s", None),
+    ],
+)
+def test_times_are_milliseconds_whatever_unit_stands_in_the_cell(cell: str, milliseconds: float | None) -> None:
+    """A unit that is no time is no time."""
+    printed = printed_stage("total", {"Benchmark Duration": cell}, {"E2EL": {"Average": cell, "N": "8"}})
+    for name in ("Benchmark Duration", "E2EL/Average"):
+        figure = printed.figures.get(name)
+        assert (figure is None) == (milliseconds is None)
+        if figure is not None and milliseconds is not None:
+            assert math.isclose(figure.value, milliseconds)
