@@ -80,6 +80,15 @@ def _refuse_private(name: str, value: Value) -> None:
         raise FieldError((name,), "holds an address; put it into the env of the host in pool.yaml")
 
 
+def refusal_of(kind: Kind, name: str, value: Value) -> str | None:
+    """Why a baseline may not hold this setting; None if it may. For what is read from somewhere else than a person."""
+    try:
+        (_variables if kind is Kind.ENV else _flags)({name: value})
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 class RoleSettings(Strict):
     flags: Annotated[dict[str, Setting], AfterValidator(_flags)] = Field(default={}, max_length=500)
     env: Annotated[dict[str, Setting], AfterValidator(_variables)] = Field(default={}, max_length=500)

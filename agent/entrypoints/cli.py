@@ -47,6 +47,19 @@ def check(
         typer.echo(line)
 
 
+@app.command("import-script")
+def import_script(
+    files: Annotated[list[Path], typer.Argument(help="Launch scripts (bash): one for all roles, or one each.")],
+    role: Annotated[list[str] | None, typer.Option(help="Take this role only; may be repeated.")] = None,
+    out: Annotated[Path, typer.Option(help="The baseline to write.")] = Path("baseline.yaml"),
+) -> None:
+    """Make a baseline from launch scripts, and say every override and every flag that is set twice."""
+    from agent.entrypoints.import_script import import_scripts
+
+    for line in import_scripts(files, role or [], out):
+        typer.echo(line)
+
+
 @app.command()
 def run(folder: Workspace = HERE) -> None:
     """Go on with the study until it ends or has to wait. Interrupt it at any time: nothing is lost or sent twice."""
