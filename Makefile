@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 # The figures of every target that measures are written to build/<target>.json.
 BUILD := build
 
-.PHONY: install run test lint bench fuzz calibrate lock clean
+.PHONY: install run test lint bench fuzz calibrate lab lock clean
 
 install: $(STAMP)
 
@@ -40,6 +40,11 @@ fuzz: $(STAMP)  ## kill the service N times at random instants
 calibrate: $(STAMP)  ## the serving model against the field record
 	@mkdir -p $(BUILD)
 	$(BIN)/python -m executor.simulated.calibrate --out $(BUILD)/calibrate.json
+
+lab: $(STAMP)  ## a small study on a real SGLang pair behind a real router and sshd (3 GB, outside the repository)
+	@mkdir -p $(BUILD)
+	tests/lab/install.sh
+	$(BIN)/python -m tests.lab.run --folder $(BUILD)/lab --out $(BUILD)/lab.json
 
 lock:  ## resolve the dependencies again
 	$(BIN)/uv pip compile -q pyproject.toml --group dev --universal --generate-hashes --no-header -o requirements.lock
