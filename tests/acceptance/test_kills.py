@@ -1,0 +1,79 @@
+"""kill -9 of the service, at every boundary and at random instants: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.goal_text import goal_text
+from tests.acceptance.killing import Tally, boundaries, in_lanes, kill_at
+from tests.acceptance.testbed import make_study, open_pool
+
+SWEEPS = 3
+RANDOM_KILLS = 200
+RESUME_LIMIT_S = 5.0
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def sweep(folder: Path, places: list[str]) -> Tally:
+    """One trial on a cold pool of its own, killed at each place."""
+    pool = open_pool(folder / "pool")
+    try:
+        return kill_at(make_study(folder / "study", pool, goal_text(trials=1)), pool, places)
+    finally:
+        pool.close()
+
+
+@pytest.fixture(scope="module")
+def at_boundaries(tmp_path_factory: pytest.TempPathFactory) -> Tally:
+    places = [place for place in boundaries() if not place.endswith("before_intent")]
+    assert len(places) >= 25
+    total = Tally()
+    with ThreadPoolExecutor(2) as lanes:
+        folders = [tmp_path_factory.mktemp(f"sweep-{number}") for number in range(SWEEPS)]
+        for found in lanes.map(lambda folder: sweep(folder, places), folders):
+            total.add(found)
+    return total
+
+
+@pytest.fixture(scope="module")
+def at_random(tmp_path_factory: pytest.TempPathFactory) -> Tally:
+    return in_lanes(tmp_path_factory.mktemp("random"), RANDOM_KILLS, seed=20261201)
+
+
+class TestKillsAtBoundaries:
+    def test_every_boundary_was_reached_and_killed_three_times(self, at_boundaries: Tally) -> None:
+        """No place of the list has become unreachable, so each claim below is about real kills."""
+        assert at_boundaries.unreached == []
+        assert at_boundaries.kills >= 25 * SWEEPS
+
+    def test_no_formal_load_was_sent_twice_and_no_result_was_lost(self, at_boundaries: Tally) -> None:
+        """The bench clients' own counter says one start per trial, and each trial has its numbers."""
+        assert (at_boundaries.duplicated, at_boundaries.lost) == (0, 0)
+
+    def test_the_history_holds_every_invariant(self, at_boundaries: Tally) -> None:
+        """Ledger, journal, hosts, clients and artifacts agree after every kill."""
+        assert at_boundaries.violations == []
+
+    def test_an_interrupted_trial_is_resumed_within_five_seconds(self, at_boundaries: Tally) -> None:
+        """From asking for the service to the stage in which the trial was, for 95 of 100 kills."""
+        assert len(at_boundaries.resumed_s) > at_boundaries.kills / 2
+        assert at_boundaries.resumed_at(0.95) <= RESUME_LIMIT_S
+
+
+class TestKillsAtRandom:
+    def test_no_formal_load_was_sent_twice_and_no_result_was_lost(self, at_random: Tally) -> None:
+        """Over at least two hundred kills."""
+        assert at_random.kills >= RANDOM_KILLS
+        assert (at_random.duplicated, at_random.lost) == (0, 0)
+
+    def test_the_history_holds_every_invariant(self, at_random: Tally) -> None:
+        """Ledger, journal, hosts, clients and artifacts agree after every study."""
+        assert at_random.violations == []
+
+    def test_an_interrupted_trial_is_resumed_within_five_seconds(self, at_random: Tally) -> None:
+        """From asking for the service to the stage in which the trial was, for 95 of 100 kills."""
+        assert at_random.resumed_at(0.95) <= RESUME_LIMIT_S
