@@ -19,7 +19,7 @@ from executor.bench.client_reading import Figure, Printed
 from executor.bench.json_lines import parse_json
 from executor.bench.problem import ResultUnreadable
 from executor.bench.quantities import parse_cell, parse_milliseconds
-from experiments.requests import Floats, RequestTable
+from experiments.requests import MISSING, Floats, RequestTable, total
 from experiments.windows import Window
 
 LATENCIES = ("E2EL", "TTFT", "TPOT", "ITL")
@@ -159,36 +159,45 @@ def table_rows(rows: Iterable[list[str]]) -> dict[str, dict[str, dict[str, objec
 
 
 def recompute(table: RequestTable, window: Window, concurrency: int, stage: str) -> dict[str, float]:
-    """Every figure AISBench prints for a stage, by its own definitions, unrounded."""
+    """Every figure AISBench prints for a stage, by its own definitions, unrounded.
+
+    Where the server reported no usage AISBench counts with a tokenizer of its own: such figures are left out.
+    """
     rows, duration = window.members, window.duration_s
     n_all, n_ok = _request_counts(table, rows, stage)
-    inputs, outputs = (float(column[rows].sum()) for column in (table.input_tokens, table.output_tokens))
     figures = {
         "Benchmark Duration": duration * 1000.0,
         "Total Requests": float(n_all),
         "Failed Requests": float(n_all - n_ok),
         "Success Requests": float(n_ok),
         "Max Concurrency": float(concurrency),
-        "Total Input Tokens": inputs,
-        "Total Generated Tokens": outputs,
     }
     for name, values in _rows(table, window).items():
         figures |= {f"{name}/{label}": value for label, value in _statistics(values).items()}
     decoded = float((table.max_gap_s()[rows] > 0).sum())
     figures |= {f"{name}/N": decoded if name in ("TPOT", "ITL") else float(n_ok) for name in _ROWS}
+    figures |= _token_figures(table, window)
     if duration <= 0:
         return figures
     busy = float(table.e2e_s[rows].sum()) / duration
-    waited = float(table.ttft_s[rows].sum())
-    if waited > 0:
-        figures["Prefill Token Throughput"] = inputs / waited
     return figures | {
         "Concurrency": busy if stage == "total" else min(busy, float(concurrency)),
         "Request Throughput": n_ok / duration,
-        "Input Token Throughput": inputs / duration,
-        "Output Token Throughput": outputs / duration,
-        "Total Token Throughput": (inputs + outputs) / duration,
     }
+
+
+def _token_figures(table: RequestTable, window: Window) -> dict[str, float]:
+    rows, duration = window.members, window.duration_s
+    inputs, outputs = total(table.input_tokens[rows]), total(table.output_tokens[rows])
+    waited = float(table.ttft_s[rows].sum())
+    figures: dict[str, float | None] = {"Total Input Tokens": inputs, "Total Generated Tokens": outputs}
+    if inputs is not None and waited > 0:
+        figures["Prefill Token Throughput"] = inputs / waited
+    if duration > 0:
+        both = None if inputs is None or outputs is None else inputs + outputs
+        sums = {"Input": inputs, "Output": outputs, "Total": both}
+        figures |= {f"{name} Token Throughput": None if n is None else n / duration for name, n in sums.items()}
+    return {name: float(value) for name, value in figures.items() if value is not None}
 
 
 def _request_counts(
@@ -208,15 +217,16 @@ def _rows(table: RequestTable, window: Window) -> dict[str, Floats]:
     waited = np.where(table.ttft_s[rows] > 0, table.ttft_s[rows], np.nan)
     is_member = np.zeros(len(table), dtype=np.bool_)
     is_member[rows] = True
+    inputs, outputs = (np.where(c == MISSING, np.nan, c)[rows] for c in (table.input_tokens, table.output_tokens))
     return {
         "E2EL": table.e2e_s[rows] * 1000.0,
         "TTFT": table.ttft_s[rows] * 1000.0,
         "TPOT": tpot[rows] * 1000.0,
         "ITL": table.gaps_s(is_member) * 1000.0,
-        "InputTokens": table.input_tokens[rows].astype(np.float64),
-        "OutputTokens": table.output_tokens[rows].astype(np.float64),
-        "OutputTokenThroughput": table.output_tokens[rows] / lasting[rows],
-        "PrefillTokenThroughput": np.where(waited > 0, table.input_tokens[rows] / waited, 0.0),
+        "InputTokens": inputs,
+        "OutputTokens": outputs,
+        "OutputTokenThroughput": outputs / lasting[rows],
+        "PrefillTokenThroughput": inputs / waited,
     }
 
 

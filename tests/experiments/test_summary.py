@@ -76,6 +76,13 @@ def test_the_native_rule_inflates_a_fixed_length_load() -> None:
     assert inside.output_tok_s == pytest.approx(whole.output_tok_s, rel=0.03)
 
 
+def test_concurrency_inside_a_span_is_its_time_average() -> None:
+    """Half of one request, all of another and none of those before and after: 1.5 over a span of 2 s."""
+    table = table_of([(0.0, 3.0), (2.0, 4.0), (0.0, 1.0), (5.0, 6.0)])
+    span = Window(kind=WindowKind.IN_WINDOW, rule="in_window:x", start_s=2.0, duration_s=2.0, members=np.array([0, 1]))
+    assert summarise(table, span, 1, FLOOR).concurrency_mean == pytest.approx(1.5)
+
+
 def test_windows_that_a_run_lacks_are_absent() -> None:
     """Without send times there is the whole run only."""
     table = table_of([(float("nan"), float("nan"))] * 2, chunks=[[0.1, 0.4]] * 2)

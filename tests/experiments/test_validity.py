@@ -187,6 +187,7 @@ def test_littles_law_catches_a_mixed_up_unit() -> None:
     """More in flight than the cap allows means that latencies and duration are not of one clock."""
     table = _table()
     assert check_littles_law(table, _whole(table), 2).passed is True
+    assert check_littles_law(table, _whole(table), 1).passed is False
     milliseconds = type(table)(**{**vars(table), "e2e_s": table.e2e_s * 1000})
     assert check_littles_law(milliseconds, _whole(table), 2).passed is False
     assert check_littles_law(table, None, 2).passed is None

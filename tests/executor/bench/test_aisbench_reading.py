@@ -362,3 +362,39 @@ def test_a_damaged_large_database_tells_the_same_error(tmp_path: Path, monkeypat
     assert here == _read(tmp_path)
     assert isinstance(here, Problem)
     assert here.field == "db_data/0badcafe.db"
+
+
+def test_one_token_answers_count_as_zero_in_the_clients_own_mean(tmp_path: Path) -> None:
+    """AISBench averages a TPOT of 0 for them; our own mean leaves them out."""
+    traces = closed_loop()
+    traces[4] = traces[4][:2]
+    rows = _changed(4, output_tokens=1)
+    write_aisbench(tmp_path, traces, rows=rows)
+    measured = _read(tmp_path, Workload(requests=24, concurrency=4, output_tokens=None))
+    assert isinstance(measured, Measurement)
+    assert measured.windows[0].tpot_mean_ms == pytest.approx(50.0)
+    tpot_row = next(tmp_path.rglob("load.csv")).read_text().splitlines()[3]
+    assert "TPOT,total,47.9 ms" in tpot_row
+
+
+def test_inputs_that_the_server_did_not_report_are_not_summed(tmp_path: Path) -> None:
+    """0 means not reported; AISBench then counts with a tokenizer of its own, which is no evidence."""
+    rows = [detail_row(i, 8, input_tokens=0) for i in range(24)]
+    directory = write_aisbench(tmp_path, rows=rows)
+    _edit_json(directory, "Total Input Tokens", 2424)
+    measured = _read(tmp_path)
+    assert isinstance(measured, Measurement)
+    assert (measured.input_tokens, measured.output_tokens) == (None, 192)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
+def test_times_of_equal_answers_are_checked_as_well(tmp_path: Path, bad: float) -> None:
+    """Vectors of one length are read as one matrix; none of its rows may run backwards."""
+    traces = closed_loop()
+    traces[7][5] = bad
+    rows = [detail_row(i, 8) for i in range(24)]
+    write_aisbench(tmp_path, traces, rows=rows)
+    found = _read(tmp_path)
+    assert isinstance(found, Problem)
+    assert found.field == "db_data/0badcafe.db"
+    assert "time points" in found.detail
