@@ -36,7 +36,6 @@ from executor.simulated.virtual_pool import (
     account,
     count_run,
     discover,
-    noise_seed,
     run_load,
 )
 
@@ -132,7 +131,7 @@ def _infer(task: Task) -> int:
     overhead = pool.calibration.chat_overhead_tokens
     requests = requests_of(rows, task.model, task.dataset, overhead, pool.heads)
     _warm_up(task, pool, requests)
-    records = _measure(task, discover(task.model.base_url), requests, noise_seed(count))
+    records = _measure(task, discover(task.model.base_url), requests, count)
     inputs = [str(row["question"]) for row in rows]
     write_run(task.folder, records, inputs, is_chat=task.model.is_chat)
     _log_task(task, records)
@@ -167,9 +166,9 @@ def _warm_up(task: Task, pool: VirtualPool, requests: list[Request]) -> None:
     account(pool, trace, caches)
 
 
-def _measure(task: Task, pool: VirtualPool, requests: list[Request], seed: int) -> list[ClientRecord]:
+def _measure(task: Task, pool: VirtualPool, requests: list[Request], runs_before: int) -> list[ClientRecord]:
     load = Load(concurrency=task.model.concurrency, rate=task.model.rate)
-    return send_load(pool, requests, load, seed, task.injector, task.dataset.abbr).records
+    return send_load(pool, requests, load, runs_before, task.injector, task.dataset.abbr).records
 
 
 def _log_task(task: Task, records: list[ClientRecord]) -> None:

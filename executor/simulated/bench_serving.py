@@ -25,7 +25,6 @@ from executor.simulated.virtual_pool import (
     account,
     count_run,
     discover,
-    noise_seed,
     run_load,
 )
 
@@ -89,7 +88,7 @@ def _benchmark(
     pool = discover(url)
     rate = None if math.isinf(arguments.request_rate) else float(arguments.request_rate)
     load = Load(concurrency=arguments.max_concurrency, rate=rate, gap_s=0.0)
-    outcome = send_load(pool, requests, load, noise_seed(count), injector, arguments.dataset_name)
+    outcome = send_load(pool, requests, load, count, injector, arguments.dataset_name)
     if not any(record.is_success for record in outcome.records):
         print("IndexError: index -1 is out of bounds for axis 0 with size 0", file=sys.stderr)
         return 1

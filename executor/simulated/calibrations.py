@@ -18,13 +18,13 @@ from executor.simulated.model.parameters import (
     Transfer,
 )
 
-_FOLDER = Path(__file__).parent / "calibration"
+FOLDER = Path(__file__).parent / "calibration"
 
 
 @cache
 def read_calibration(name: str) -> Calibration:
     """The calibration called `name` (`flash`, `pro`)."""
-    return parse_calibration(json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8")))
+    return parse_calibration(json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")))
 
 
 def calibration_for(model_path: str) -> Calibration:

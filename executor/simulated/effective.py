@@ -10,6 +10,7 @@ from executor.simulated.model.mechanisms import ServerMechanisms, decode_factors
 from executor.simulated.model.parameters import Calibration
 from executor.simulated.model.setup import DecodeSetup, PrefillSetup, Routing
 
+_ROUTING = {"random": Routing.RANDOM, "cache_aware": Routing.LONGEST_PREFIX}
 SLOTS_FACTOR = 3  # a decode rank holds memory for waiting transfers besides its running requests, up to this many times
 
 
@@ -25,7 +26,9 @@ def prefill_setup(info: Mapping[str, Any], calibration: Calibration, policy: str
         max_prefill_tokens=int(info["max_prefill_tokens"]),
         gate=radix and is_gated_release(str(info["version"])),
     )
-    imbalance, slowdown = prefill_factors(calibration.mechanisms, mechanisms_of(info))
+    mechanisms = mechanisms_of(info)
+    imbalance, slowdown = prefill_factors(calibration.mechanisms, mechanisms)
+    passes = mechanisms.delay_passes
     return PrefillSetup(
         dp=int(info["dp_size"]),
         dies=int(info["tp_size"]),
@@ -33,9 +36,10 @@ def prefill_setup(info: Mapping[str, Any], calibration: Calibration, policy: str
         radix=radix,
         pool_tokens=int(info["max_total_num_tokens"]),
         max_running=_running_per_rank(info),
-        routing=Routing.RANDOM if policy == "random" else Routing.ROUND_ROBIN,
+        routing=_ROUTING.get(policy, Routing.ROUND_ROBIN),
         imbalance=imbalance,
         slowdown=slowdown,
+        delay_passes=calibration.mechanisms.delay_passes if passes is None else passes,
     )
 
 
@@ -63,15 +67,18 @@ def decode_setup(info: Mapping[str, Any], calibration: Calibration) -> DecodeSet
 def mechanisms_of(info: Mapping[str, Any]) -> ServerMechanisms:
     """The optional mechanisms that a server runs with, by its arguments and its environment."""
     environment = info.get("simulated_environment") or {}
-    overrides = str(info.get("json_model_override_args") or "")
-    reuse = str(environment.get("SGLANG_INDEX_TOPK_FREQ", "1")) not in ("", "0", "1")
-    budget = environment.get("SGLANG_DSPARK_VERIFY_BUDGET")
+    passes = info.get("prefill_delayer_max_delay_passes")
     return ServerMechanisms(
         layout=str(info["init_expert_location"]),
-        index_cache=reuse or "index_topk_freq" in overrides,
-        compact=str(environment.get("SGLANG_DSPARK_COMPACT", "0")) not in ("", "0"),
-        verify_budget=float(budget) if budget else None,
+        index_cache=_reuses_index(str(environment.get("SGLANG_INDEX_TOPK_FREQ", "2"))),
+        compact=str(environment.get("SGLANG_DSPARK_COMPACT", "1")) not in ("", "0"),
+        verify_budget=bool(environment.get("SGLANG_DSPARK_VERIFY_BUDGET")),
+        delay_passes=int(passes) if passes is not None and info.get("enable_prefill_delayer") else None,
     )
+
+
+def _reuses_index(frequency: str) -> bool:
+    return frequency not in ("", "0", "1")
 
 
 def _running_per_rank(info: Mapping[str, Any]) -> int:

@@ -17,6 +17,8 @@ from executor.simulated.virtual_pool import (
     LoadFailed,
     VirtualPool,
     account,
+    drift_factor,
+    noise_seed,
     report_progress,
     run_load,
     run_out_of_memory,
@@ -37,22 +39,22 @@ class LoadOutcome:
 
 
 def send_load(
-    pool: VirtualPool, requests: Sequence[Request], load: Load, seed: int, injector: Injector, label: str
+    pool: VirtualPool, requests: Sequence[Request], load: Load, runs_before: int, injector: Injector, label: str
 ) -> LoadOutcome:
     """The measured run. A client that is to be killed half-way does not come back."""
     for engine in {pool.prefill.url: pool.prefill, pool.decode.url: pool.decode}.values():
         engine.post("begin")
     slow = injector.take("slow_run")
-    factor = float(slow.get("factor", 1.5)) if slow else 1.0
+    factor = drift_factor(runs_before) * (float(slow.get("factor", 1.5)) if slow else 1.0)
     try:
         if injector.take("oom_at_load"):
             run_out_of_memory(pool)
-        trace, caches = run_load(pool, list(requests), load, seed, factor)
+        trace, caches = run_load(pool, list(requests), load, noise_seed(runs_before), factor)
     except LoadFailed as failure:
         return LoadOutcome(records=all_failed(requests, failure.message), duration=1.0)
     if injector.take("client_killed_halfway"):
         _die_halfway(pool, trace, caches, label)
-    report_progress(trace, label)
+    report_progress(pool, trace, label)
     records = _after_deaths(pool, trace, caches, records_of(trace, requests), injector)
     fault = injector.take(*RECORD_FAULTS)
     return LoadOutcome(records=spoil(records, fault) if fault else records, duration=trace.duration)
@@ -60,7 +62,7 @@ def send_load(
 
 def _die_halfway(pool: VirtualPool, trace: RunTrace, caches: list[PrefixCache], label: str) -> None:
     half = clip(trace, trace.duration / 2)
-    report_progress(half, label)
+    report_progress(pool, half, label)
     account(pool, half, caches)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -12,7 +12,7 @@ from typing import Any
 from executor.simulated.http_json import JsonHandler
 from executor.simulated.model.workload import Segment
 from executor.simulated.server_report import loads, metrics, model_info, server_info
-from executor.simulated.server_state import ServerState
+from executor.simulated.server_state import Load, ServerState
 from executor.simulated.tokens import split_blocks, wrap_chat
 
 QUIET = ("/metrics", "/_simulated/state")
@@ -164,6 +164,11 @@ class ServerHandler(JsonHandler):
             self.state.busy_since = time.time()
         self.answer(200, {"status": "ok"})
 
+    def simulated_loads(self) -> None:
+        with self.state.lock:
+            self.state.loads = [Load(**row) for row in self.body()]
+        self.answer(200, {"status": "ok"})
+
     def simulated_account(self) -> None:
         self.state.account(self.body())
         self.answer(200, {"status": "ok"})
@@ -195,6 +200,7 @@ _ROUTES: dict[str, Callable[[ServerHandler], None]] = {
     "/v1/chat/completions": ServerHandler.chat,
     "/_simulated/state": ServerHandler.simulated_state,
     "/_simulated/begin": ServerHandler.simulated_begin,
+    "/_simulated/loads": ServerHandler.simulated_loads,
     "/_simulated/account": ServerHandler.simulated_account,
     "/_simulated/die": ServerHandler.simulated_die,
 }

@@ -18,6 +18,7 @@ import numpy as np
 from executor.simulated.calibrations import calibration_for
 from executor.simulated.effective import decode_setup, prefill_setup
 from executor.simulated.http_json import call
+from executor.simulated.live_loads import decode_loads, merged, prefill_loads
 from executor.simulated.model.cache import PrefixCache
 from executor.simulated.model.memory import prefill_fits
 from executor.simulated.model.mixed import MixedRun
@@ -31,6 +32,7 @@ from executor.simulated.model.workload import Load, Request
 
 RUNS_VARIABLE = "TUNELOOP_SIM_RUNS_FILE"
 SEED_VARIABLE = "TUNELOOP_SIM_SEED"
+DRIFT_VARIABLE = "TUNELOOP_SIM_DRIFT_PER_RUN"  # share by which every started run makes the pool slower
 PACE_VARIABLE = "TUNELOOP_SIM_PACE"  # real seconds that a run takes
 
 OUT_OF_MEMORY = (
@@ -140,6 +142,12 @@ def noise_seed(runs_before: int) -> int:
     return int(np.random.SeedSequence([int(chosen), runs_before]).generate_state(1)[0])
 
 
+def drift_factor(runs_before: int) -> float:
+    """How much slower the pool has become since its first run; 1 without TUNELOOP_SIM_DRIFT_PER_RUN."""
+    drift: float = (1.0 + float(os.environ.get(DRIFT_VARIABLE, "0"))) ** runs_before
+    return drift
+
+
 def run_load(
     pool: VirtualPool, requests: list[Request], load: Load, seed: int, slowdown: float = 1.0
 ) -> tuple[RunTrace, list[PrefixCache]]:
@@ -224,8 +232,8 @@ def _row(item: tuple[Any, ...]) -> list[Any]:
     return [round(value, 6) if isinstance(value, float) else value for value in item]
 
 
-def report_progress(trace: RunTrace, label: str) -> None:
-    """Lines on standard error while a run "takes place": requests done, virtual time; paced over real seconds."""
+def report_progress(pool: VirtualPool, trace: RunTrace, label: str) -> None:
+    """A run "takes place": lines on standard error, and, where it is paced over real seconds, live queue figures."""
     pace = float(os.environ.get(PACE_VARIABLE, "0"))
     ends = np.sort([request.end for request in trace.requests])
     marks = max(1, min(20, len(ends)))
@@ -235,4 +243,16 @@ def report_progress(trace: RunTrace, label: str) -> None:
         print(
             f"simulated {label}: {done}/{len(ends)} requests done, {virtual:.1f} s virtual", file=sys.stderr, flush=True
         )
-        time.sleep(pace / marks)
+        if pace > 0:
+            _show_loads(pool, trace, virtual)
+            time.sleep(pace / marks)
+
+
+def _show_loads(pool: VirtualPool, trace: RunTrace, at: float) -> None:
+    prefill = prefill_loads(trace, int(pool.prefill.info["dp_size"]), at)
+    decode = decode_loads(trace, int(pool.decode.info["dp_size"]), at)
+    if pool.is_mixed:
+        pool.prefill.post("loads", merged(prefill, decode))
+        return
+    pool.prefill.post("loads", prefill)
+    pool.decode.post("loads", decode)

@@ -1,8 +1,14 @@
-"""Optional mechanisms as factors on the cost equations. One parameter each; docs/serving-model.md has their rows."""
+"""Optional mechanisms as factors on the cost equations. One parameter each; docs/serving-model.md has their rows.
+
+What a server does not say is taken as in the field record's final configuration, for which the costs were fitted:
+layouts fitted on the scenario, index reuse and Compact on. A server that switches one off, or names another layout, is
+that much slower or faster.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from executor.simulated.model.parameters import Mechanisms
 
@@ -11,15 +17,17 @@ from executor.simulated.model.parameters import Mechanisms
 class ServerMechanisms:
     """What one server runs with."""
 
-    layout: str = "trivial"  # path of an expert layout, or trivial
-    index_cache: bool = False
-    compact: bool = False
-    verify_budget: float | None = None  # fixed share of the drafts that is verified
+    layout: str = "trivial"  # path of an expert layout; trivial: not given
+    index_cache: bool = True
+    compact: bool = True
+    verify_budget: bool = False  # a fixed 95 % share of the drafts is verified
+    delay_passes: int | None = None
 
 
 def layout_kind(layout: str) -> str:
-    """`trivial`, or `fitted` for a layout file that was fitted on this scenario's own routing."""
-    return "trivial" if layout == "trivial" else "fitted"
+    """`fitted`, or `original` for a layout file whose name says that it was made for something else."""
+    stem = PurePosixPath(layout).stem.lower()
+    return "original" if any(word in stem for word in ("original", "other", "uniform")) else "fitted"
 
 
 def prefill_factors(mechanisms: Mechanisms, server: ServerMechanisms) -> tuple[float, float]:
@@ -29,14 +37,14 @@ def prefill_factors(mechanisms: Mechanisms, server: ServerMechanisms) -> tuple[f
 
 def decode_factors(mechanisms: Mechanisms, server: ServerMechanisms) -> tuple[float, float, float]:
     """(layout factor, factor on the whole step, factor on the acceptance probability)."""
-    acceptance = 1.0 if server.verify_budget is None else server.verify_budget
+    acceptance = mechanisms.budget_acceptance if server.verify_budget else 1.0
     return mechanisms.decode_imbalance[layout_kind(server.layout)], _slowdown(mechanisms, server), acceptance
 
 
 def _slowdown(mechanisms: Mechanisms, server: ServerMechanisms) -> float:
     factor = 1.0
-    if server.index_cache:
-        factor *= 1.0 - mechanisms.index_cache_saving
-    if server.compact:
-        factor *= 1.0 + mechanisms.compact_overhead
+    if not server.index_cache:
+        factor /= 1.0 - mechanisms.index_cache_saving
+    if not server.compact:
+        factor /= 1.0 + mechanisms.compact_overhead
     return factor

@@ -6,10 +6,12 @@ meanwhile; ranks go in step.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from executor.simulated.model.acceptance import draw_load
-from executor.simulated.model.admission import Piece
+from executor.simulated.model.admission import UNLIMITED, Piece
 from executor.simulated.model.cache import PrefixCache
 from executor.simulated.model.client import Client, arrival_times
 from executor.simulated.model.decode import DecodeSide
@@ -31,7 +33,10 @@ class MixedRun:
         self._client = Client(load, arrival_times(load, len(requests), noise.rng))
         yields = draw_load(pool.calibration.acceptance, requests, pool.decode, noise.rng)
         self._prefill = PrefillSide(pool.prefill, pool.calibration.prefill, requests, caches)
-        self._decode = DecodeSide(pool.decode, pool.calibration.decode, requests, yields)
+        # A request holds its memory from its prefill on, so the prefill side alone decides what fits.
+        unlimited = replace(pool.decode, slots=UNLIMITED, pool_tokens=UNLIMITED)
+        self._decode = DecodeSide(unlimited, pool.calibration.decode, requests, yields)
+        self._prefill.running_of = lambda rank: self._decode.ranks[rank].running
         self._sent = np.zeros(len(requests))
         self._prefill_end = np.zeros(len(requests))
         self._now = 0.0
@@ -87,14 +92,12 @@ class MixedRun:
         self._decode.resume(self._now)
         for index in self._prefill.finish(batches):
             self._prefill_end[index] = self._now
-            self._prefill.handed_over(index)
             self._decode.assign(index, self._prefill.rank_of[index])
             self._decode.deliver(index)
         self._change_batch(self._decode.boundary(self._now)[1])
 
     def _may_enter(self, rank: int) -> bool:
-        running = self._decode.ranks[rank].slots
-        return running + self._prefill.ranks[rank].inflight < self._pool.decode.max_running
+        return self._prefill.ranks[rank].inflight < self._pool.decode.max_running
 
     def _step(self) -> bool:
         """Decode until a request ends or one arrives that could be admitted."""
@@ -106,7 +109,9 @@ class MixedRun:
         if arrival is not None and arrival < at:
             at, step = self._decode.boundary(max(arrival, self._now))
         if self._delayed_since is not None:
-            at, step = min((at, step), self._decode.time_of(self._delayed_since + self._pool.prefill.delay_passes))
+            expiry = self._decode.time_of(self._delayed_since + self._pool.prefill.delay_passes)
+            if expiry[0] > self._now:
+                at, step = min((at, step), expiry)
         self._now = at
         self._change_batch(step)
         return True
@@ -114,7 +119,8 @@ class MixedRun:
     def _change_batch(self, step: int) -> None:
         self._decode.speed = self._noise.step_factor(self._now)
         finished, _ = self._decode.advance(self._now, step)
-        for _ in finished:
+        for index in finished:
+            self._prefill.handed_over(index)
             self._client.complete(self._now)
 
     def _wait(self) -> bool:

@@ -72,10 +72,12 @@ class Acceptance:
 class Mechanisms:
     """Costs and gains of optional mechanisms, one parameter each. 1.0 means no effect."""
 
-    prefill_imbalance: Mapping[str, float]  # by expert layout: trivial, fitted, other
+    prefill_imbalance: Mapping[str, float]  # by expert layout: fitted, original
     decode_imbalance: Mapping[str, float]
     index_cache_saving: float  # share of a step that index reuse (freq 2) saves
     compact_overhead: float  # planning cost of Compact, share of a forward
+    budget_acceptance: float  # factor on the acceptance probability under a fixed 95 % verify budget
+    delay_passes: int  # decode passes that a mixed engine's prefill waits for other ranks
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,6 +59,7 @@ class PrefillSide:
         self.cached: dict[int, int] = {}
         self.rank_of: dict[int, int] = {}
         self._forwards = 0
+        self.running_of: Callable[[int], int] = lambda _: 0  # decoding requests of a rank, in a mixed engine
 
     def assign(self, index: int, rank: int) -> None:
         """A request is known on its rank, but may not be computed before `release`."""
@@ -115,7 +116,8 @@ class PrefillSide:
             if not pending.matched:
                 self._match(rank, pending)
             tokens = self._requests[pending.index].input_tokens
-            if rank.held_tokens + tokens > self.setup.pool_tokens or not may_enter(number):
+            is_full = rank.held_tokens > 0 and rank.held_tokens + tokens > self.setup.pool_tokens
+            if is_full or not may_enter(number):
                 return False
             rank.held_tokens += tokens
             rank.inflight += 1
@@ -139,7 +141,7 @@ class PrefillSide:
             sequences=len(pieces),
             new_tokens=sum(piece.tokens for piece in pieces),
             cached_tokens=sum(piece.pending.cached for piece in first),
-            running=0,
+            running=self.running_of(number),
             queued=len(rank.queue),
             pending_tokens=rank.pending_tokens(),
             bootstrap=rank.bootstrap,

@@ -39,8 +39,8 @@ def _trace(
     request: Request, prefill: PrefillSide, decode: DecodeSide, sent: Floats, prefill_end: Floats, ends: Floats
 ) -> RequestTrace:
     index = request.index
-    first, yields = decode.first_step[index], decode.yields[index]
-    times = np.concatenate(([decode.admitted_at[index]], ends[first : first + len(yields)]))
+    yields = decode.yields[index]
+    times = np.concatenate(([decode.admitted_at[index]], _arrivals(decode.pieces[index], len(yields), ends)))
     return RequestTrace(
         index=index,
         sent=float(sent[index]),
@@ -51,7 +51,15 @@ def _trace(
         prefill_rank=prefill.rank_of[index],
         decode_rank=decode.rank_of[index],
         prefill_end=float(prefill_end[index]),
+        retractions=decode.retractions.get(index, 0),
     )
+
+
+def _arrivals(pieces: list[tuple[int, int]], count: int, ends: Floats) -> Floats:
+    """When each of a request's `count` yields arrived, over all its stays in the batch."""
+    stops = [done for _, done in pieces[1:]] + [count]
+    stays = [ends[first : first + stop - done] for (first, done), stop in zip(pieces, stops, strict=True)]
+    return np.concatenate(stays)
 
 
 def _samples(decode: DecodeSide, ends: Floats) -> list[DecodeSample]:
@@ -64,22 +72,22 @@ def _samples(decode: DecodeSide, ends: Floats) -> list[DecodeSample]:
     for step in range(LOG_INTERVAL, len(ends), LOG_INTERVAL):
         _, _, ranks = decode.history[max(0, bisect_right(starts, step) - 1)]
         elapsed = max(1e-9, float(ends[step] - ends[step - LOG_INTERVAL]))
-        for number, (running, context, waiting, transfer, ready, reserved) in enumerate(ranks):
-            if running:
+        for number, state in enumerate(ranks):
+            if state.running:
                 samples.append(
                     DecodeSample(
                         at=float(ends[step]),
                         rank=number,
-                        running=running,
-                        tokens=context,
+                        running=state.running,
+                        tokens=state.context_tokens,
                         accept_length=mean_yield,
-                        prealloc=waiting,
-                        transfer=transfer,
-                        queued=ready,
-                        retracted=0,
-                        gen_throughput=running * mean_yield * LOG_INTERVAL / elapsed,
-                        graph=running <= largest,
-                        reserved_tokens=reserved,
+                        prealloc=state.prealloc,
+                        transfer=state.transfer,
+                        queued=state.queued,
+                        retracted=state.retracted,
+                        gen_throughput=state.running * mean_yield * LOG_INTERVAL / elapsed,
+                        graph=state.running <= largest,
+                        reserved_tokens=state.reserved_tokens,
                     )
                 )
     return samples

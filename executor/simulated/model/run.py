@@ -7,6 +7,7 @@ seed give the same trace.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Literal
@@ -43,16 +44,31 @@ class _Router:
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng, self._turns = rng, {"prefill": 0, "decode": 0}
 
-    def choose(self, side: PrefillSide | DecodeSide, name: str) -> int:
-        count = side.setup.dp
+    def choose_prefill(self, side: PrefillSide, request: Request) -> int:
+        if request.rank is not None:
+            return request.rank % side.setup.dp
+        if side.setup.routing is Routing.LONGEST_PREFIX:
+            hits = [rank.cache.match(request.prompt) for rank in side.ranks]
+            best = max(hits)
+            return self._in_turn("prefill", [rank for rank, hit in enumerate(hits) if hit == best])
+        return self._choose(side, "prefill")
+
+    def choose_decode(self, side: DecodeSide) -> int:
+        return self._choose(side, "decode")
+
+    def _choose(self, side: PrefillSide | DecodeSide, name: str) -> int:
+        ranks = range(side.setup.dp)
         match side.setup.routing:
             case Routing.RANDOM:
-                return int(self._rng.integers(count))
+                return int(self._rng.integers(len(ranks)))
             case Routing.LEAST_LOADED:
-                return min(range(count), key=side.load_of)
-            case Routing.ROUND_ROBIN:
-                self._turns[name] += 1
-                return (self._turns[name] - 1) % count
+                return min(ranks, key=side.load_of)
+            case _:
+                return self._in_turn(name, ranks)
+
+    def _in_turn(self, name: str, ranks: Sequence[int]) -> int:
+        self._turns[name] += 1
+        return ranks[(self._turns[name] - 1) % len(ranks)]
 
 
 class PoolRun:
@@ -102,11 +118,8 @@ class PoolRun:
     def _send(self, now: float) -> None:
         for index, at in self._client.due(now):
             self._sent[index] = at
-            rank = self._requests[index].rank
-            if rank is None:
-                rank = self._router.choose(self._prefill, "prefill")
-            self._prefill.assign(index, rank % self._pool.prefill.dp)
-            if self._decode.assign(index, self._router.choose(self._decode, "decode")):
+            self._prefill.assign(index, self._router.choose_prefill(self._prefill, self._requests[index]))
+            if self._decode.assign(index, self._router.choose_decode(self._decode)):
                 self._prefill.release(index)
         self._plan_send()
         self._start_forward(now)

@@ -17,6 +17,7 @@ class Routing(StrEnum):
     ROUND_ROBIN = "round_robin"
     RANDOM = "random"  # follow_bootstrap_room: the room number is random, the rank is room mod dp
     LEAST_LOADED = "least_loaded"
+    LONGEST_PREFIX = "longest_prefix"  # a rank that caches most of the prompt; they take turns where several do
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,38 @@ def _schema(folder: Path) -> str:
     (schema,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'numpy_store'").fetchone()
     connection.close()
     return str(schema)
+
+
+def test_a_paced_run_shows_live_queues(lab: Lab) -> None:
+    """While a run is paced over real seconds /v1/loads shows its queues; afterwards the engine is idle again."""
+    prefill, _, router = lab.pool()
+    lab.extra["TUNELOOP_SIM_PACE"] = "2"
+    seen: list[int] = []
+
+    def watch() -> None:
+        while not seen or seen[-1] >= 0:
+            rows = prefill.get("/v1/loads?include=core")["loads"]
+            seen.append(sum(row["num_running_reqs"] + row["num_waiting_reqs"] for row in rows))
+            if stop.wait(0.02):
+                return
+
+    stop = threading.Event()
+    thread = threading.Thread(target=watch)
+    thread.start()
+    assert lab.aisbench(router.port, requests=64, words=6000).code == 0
+    stop.set()
+    thread.join()
+    assert max(seen) > 0
+    assert {row["num_running_reqs"] for row in prefill.get("/v1/loads")["loads"]} == {0}
+
+
+def test_drift_slows_every_further_run(lab: Lab) -> None:
+    """With a drift of 20 % a run the third run is slower than the first warm one."""
+    _, _, router = lab.pool()
+    lab.extra["TUNELOOP_SIM_DRIFT_PER_RUN"] = "0.2"
+    rates = []
+    for folder in ("cold", "first", "second"):
+        lab.aisbench(router.port, requests=32, options=["--work-dir", str(lab.folder / folder)])
+        text = next((lab.folder / folder).glob("*/performances/*/load.json")).read_text()
+        rates.append(float(json.loads(text)["Output Token Throughput"]["total"].split()[0]))
+    assert rates[2] < 0.9 * rates[1]

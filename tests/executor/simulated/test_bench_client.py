@@ -104,7 +104,7 @@ def test_the_engines_show_what_a_run_did(lab: Lab) -> None:
     lab.run("bench_serving", bench(lab, router.port, requests=64))
     assert prefill.log.count("Prefill batch") >= 64 * 2100 / 8192
     info = decode.get("/server_info")
-    assert 3.0 < info["internal_states"][0]["avg_spec_accept_length"] <= 6.0
+    assert 2.0 < info["internal_states"][0]["avg_spec_accept_length"] <= 6.0
     assert 'sglang:generation_tokens_total{engine_type="decode"' in decode.get("/metrics")
     assert "time_to_first_token_seconds_count" in prefill.get("/metrics")
     assert call(f"{router.url}/flush_cache", "POST")[0] == 200

@@ -176,3 +176,14 @@ def test_a_simulated_run_is_faster_than_3000_requests_a_second_and_linear() -> N
         seconds[count] = time.process_time() - started
     assert 2560 / seconds[2560] > 3000
     assert seconds[2560] / seconds[640] < 8
+
+
+def test_outputs_beyond_the_reservation_retract_requests_and_lose_no_token() -> None:
+    """With a small reservation a tight decode pool takes requests back; every token still arrives once, in order."""
+    setup = pool(dp=2, tokens=9_000)
+    tight = replace(setup, decode=replace(setup.decode, reserved_tokens=16))
+    trace = simulate(tight, requests(24, tokens=1500), Load(concurrency=24, rate=None))
+    assert sum(item.retractions for item in trace.requests) > 0
+    assert {item.output_tokens for item in trace.requests} == {1024}
+    assert all(np.all(np.diff(item.times) >= 0) for item in trace.requests)
+    assert max(sample.retracted for sample in trace.decode_samples) > 0
