@@ -53,7 +53,7 @@ def test_the_cache_hits_of_the_record_are_reproduced_exactly(runs: dict[str, Fig
 
 
 def test_the_command_writes_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """build/calibrate.json has record, prediction, error and the held-out mark of every row, and is marked simulated."""
+    """build/calibrate.json has record, prediction, error and the held-out mark of every row, marked simulated."""
     monkeypatch.setattr("executor.simulated.calibrate.SEEDS", (1,))
     monkeypatch.setattr("executor.simulated.calibrate.predict_all", lambda: predict_all((1,)))
     out = tmp_path / "build" / "calibrate.json"
