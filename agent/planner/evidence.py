@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from agent.planner.knob_table import effects_of
+from agent.planner.observations import observations_of
 from agent.planner.packet import (
     BudgetPart,
     EvidencePacket,
@@ -46,6 +47,7 @@ def assemble_packet(
         ),
         knobs=tuple(_knob(knob, study) for knob in study.goal.space.knobs),
         outcomes=_outcomes(study),
+        observations=observations_of(study),
         budget=_budget(study, now, allowed_costs),
         steering=steering,
     )
@@ -134,17 +136,18 @@ def _knob(knob: Knob, study: Study) -> KnobPart:
 
 
 def _tried(knob: Knob, study: Study) -> tuple[Value, ...]:
-    """Values that were judged on this configuration, and those that a kept change of this knob left behind."""
+    """Values that were judged alone on this configuration, and those that a kept change of this knob left behind."""
     here = study.incumbent.fingerprint()
     judged = [
         card.draft.change.to_value
         for card in study.cards.values()
-        if card.parent_fingerprint == here and card.draft.change.path == knob.path
+        if card.parent_fingerprint == here and card.draft.change.path == knob.path and card.draft.change.also is None
     ]
     left = [
         change.from_value
         for kept in study.kept
-        if (change := study.cards[kept.card_digest].draft.change).path == knob.path
+        for change in study.cards[kept.card_digest].draft.change.parts
+        if change.path == knob.path
     ]
     return tuple(dict.fromkeys([*judged, *left]))
 
@@ -159,13 +162,14 @@ def _outcomes(study: Study) -> tuple[OutcomePart, ...]:
     parts = []
     for digest, closed in study.closed.items():
         card, comparison = study.cards[digest], closed.classification.comparison
-        in_scope = card.parent_fingerprint == here
+        change, in_scope = card.draft.change, card.parent_fingerprint == here
         parts.append(
             OutcomePart(
                 card=card.name,
-                change=str(card.draft.change),
-                path=str(card.draft.change.path),
-                to_value=card.draft.change.to_value,
+                change=str(change),
+                path=str(change.path),
+                to_value=change.to_value,
+                also=None if change.also is None else (str(change.also.path), change.also.to_value),
                 route=closed.classification.route,
                 reason=closed.classification.reason,
                 gain=None if comparison is None else round(comparison.gain, 5),

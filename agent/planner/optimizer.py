@@ -1,122 +1,114 @@
-"""The optimizer as a proposer: TPE over the declared space, warm-started from the ledger, one change at a time.
+"""The optimizer as a proposer: a surrogate of the service over the declared space, learned from every run so far.
 
-TPE suggests whole configurations; a card changes one thing. So several suggestions are drawn and each differing setting
-of each counts as one vote; the untried single change with the most votes is proposed. Deterministic per packet.
+It needs no mechanism: it goes where the measured effects, the limits and what was never tried promise most for the
+effort of one card. Deterministic per packet.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import math
+from dataclasses import dataclass
 
-from agent.planner.packet import EvidencePacket, KnobPart, OutcomePart, Proposal
+from agent.planner.gaussian_process import Axis
+from agent.planner.moves import Move, bundle_moves, change_of, cost_of, single_moves
+from agent.planner.packet import EvidencePacket, Proposal
+from agent.planner.surrogate import Outlook, Surrogate, Values
 from experiments.card import CardDraft, EvidenceRef, Prediction, Source
-from experiments.serving_config import Change, Kind, Role, Value
+from experiments.knob import Cost
+from experiments.serving_config import digest
 
-if TYPE_CHECKING:  # optuna costs more to import than the rest of the planner
-    import optuna
-
-DRAWS = 24
 MAX_DRAFTS = 3
-INFEASIBLE = -1.0  # relative effect that stands for "cannot run": below any real loss
+# What a run of each cost class takes relative to a hot one: launch, load of weights, warm-up.
+EFFORT = {Cost.HOT: 1.0, Cost.RESTART: 2.5, Cost.REBUILD: 10.0}
+FIRST_TURN = 1.3  # of a knob that was never turned
+STRUCTURE = 2.0  # and that has no order: a layout, a type, a switch
+BUNDLE_WORTH = 0.7  # a bundle credits no part, so it has to promise that much more than a single change
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """A move and what is expected of it."""
+
+    move: Move
+    outlook: Outlook
+    weight: float
+
+    @property
+    def worth(self) -> float:
+        return self.weight * self.outlook.worth / EFFORT[cost_of(self.move)]
+
+    @property
+    def hope(self) -> float:
+        """Orders what promises nothing: how good it would be if all went well, against what may go wrong."""
+        return self.outlook.gain_high + math.log(max(self.outlook.keeps_limits * self.outlook.starts, 1e-9))
 
 
 class OptimizerProposer:
-    """Needs no wall and no mechanism: it goes where the measured effects point."""
+    """Needs no wall and no mechanism."""
 
     source = Source.OPTIMIZER
 
     def propose(self, packet: EvidencePacket) -> Proposal:
-        open_knobs = {k.path: k for k in packet.knobs if k.cost in packet.budget.allowed_costs and _untried(k)}
-        if not open_knobs or packet.figures.get("objective.value") is None:
+        surrogate = Surrogate(packet)
+        if not surrogate.knows_enough or packet.figures.get("objective.value") is None:
+            return Proposal(drafts=(), note="the incumbent was not measured")
+        ranked = rank(packet, surrogate)
+        if not ranked:
             return Proposal(drafts=(), note="every allowed value was tried on this configuration")
-        votes = _votes(packet, open_knobs)
-        ranked = sorted(votes.items(), key=lambda item: (-item[1], item[0][0], str(item[0][1])))
-        drafts = tuple(_draft(open_knobs[path], value, packet) for (path, value), _ in ranked[:MAX_DRAFTS])
-        return Proposal(drafts=drafts, note=f"{DRAWS} draws over {len(packet.knobs)} knobs")
+        drafts = tuple(_draft(item, packet) for item in ranked[:MAX_DRAFTS])
+        return Proposal(drafts=drafts, note=f"{len(ranked)} moves are left")
 
 
-def _untried(knob: KnobPart) -> list[Value]:
-    return [v for v in knob.values if v != knob.current and v not in knob.tried]
+def rank(packet: EvidencePacket, surrogate: Surrogate) -> list[Ranked]:
+    """Best first. Between moves of which nothing tells more a lot decides, the same for one study."""
+    moves = [*single_moves(packet), *bundle_moves(packet)]
+    outlooks = surrogate.outlooks([_values(packet, move) for move in moves])
+    turned = turned_knobs(packet)
+    ranked = [
+        Ranked(move=move, outlook=outlook, weight=_weight(move, turned))
+        for move, outlook in zip(moves, outlooks, strict=True)
+    ]
+    ranked = [r for r in ranked if len(r.move) == 1 or r.worth > 0.002]
+    return sorted(ranked, key=lambda r: (-round(r.worth, 6), -round(r.hope, 6), _lot(packet, r.move)))
 
 
-def _votes(packet: EvidencePacket, open_knobs: dict[str, KnobPart]) -> Counter[tuple[str, Value]]:
-    """Votes for single untried changes. A knob that was turned less gets the votes of the unexplored."""
-    votes: Counter[tuple[str, Value]] = Counter()
-    for values in _draws(packet):
-        for path, value in values.items():
-            knob = open_knobs.get(path)
-            if knob is not None and value in _untried(knob):
-                votes[path, value] += 1
-    if not votes:
-        for path, knob in open_knobs.items():
-            votes[path, _untried(knob)[0]] += 1
-    for path, value in list(votes):
-        votes[path, value] *= 4 if not open_knobs[path].tried else 1
-    return votes
+def turned_knobs(packet: EvidencePacket) -> set[str]:
+    """The knobs of which more than one value was run."""
+    seen = [o.values for o in packet.observations]
+    return {knob.path for place, knob in enumerate(packet.knobs) if len({values[place] for values in seen}) > 1}
 
 
-def _draws(packet: EvidencePacket) -> Iterable[dict[str, Value]]:
-    study, space = _warm_study(packet)
-    for _ in range(DRAWS):
-        trial = study.ask(space)
-        yield {path: _value_of(packet, path, index) for path, index in trial.params.items()}
+def _weight(move: Move, turned: set[str]) -> float:
+    """Breadth first, and structure before sizes: a size is fitted to a layout, and can keep a layout from starting."""
+    if len(move) > 1:
+        return BUNDLE_WORTH
+    knob = move[0].knob
+    if knob.path in turned:
+        return 1.0
+    return FIRST_TURN if Axis(knob.values).is_ordered else STRUCTURE
 
 
-def _warm_study(packet: EvidencePacket) -> tuple[optuna.Study, dict[str, optuna.distributions.BaseDistribution]]:
-    """A study in memory that has seen the incumbent (effect 0) and every closed card's measured effect."""
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-    space: dict[str, optuna.distributions.BaseDistribution] = {
-        knob.path: optuna.distributions.CategoricalDistribution(tuple(range(len(knob.values))))
-        for knob in packet.knobs
-        if len(knob.values) > 1
-    }
-    sampler = optuna.samplers.TPESampler(seed=int(packet.digest[:8], 16), multivariate=True, n_startup_trials=4)
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    here = {knob.path: _index_of(knob, knob.current) for knob in packet.knobs if knob.path in space}
-    study.add_trial(optuna.trial.create_trial(params=dict(here), distributions=space, value=0.0))
-    for outcome in packet.outcomes:
-        effect = _effect(outcome)
-        knob = next((k for k in packet.knobs if k.path == outcome.path and k.path in space), None)
-        if effect is None or knob is None or outcome.to_value not in knob.values:
-            continue
-        params = {**here, outcome.path: _index_of(knob, outcome.to_value)}
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=space, value=effect))
-    return study, space
+def _values(packet: EvidencePacket, move: Move) -> Values:
+    changed = {setting.knob.path: setting.value for setting in move}
+    return tuple(changed.get(knob.path, knob.current) for knob in packet.knobs)
 
 
-def _effect(outcome: OutcomePart) -> float | None:
-    """The measured relative effect; a fault taught nothing and gives None."""
-    if outcome.reason == "infeasible":
-        return INFEASIBLE
-    return outcome.gain if outcome.route != "orchestration_fault" else None
+def _lot(packet: EvidencePacket, move: Move) -> str:
+    return digest([packet.study_id, *(setting.key for setting in move)])
 
 
-def _index_of(knob: KnobPart, value: Value) -> int:
-    return knob.values.index(value) if value in knob.values else 0
-
-
-def _value_of(packet: EvidencePacket, path: str, index: int) -> Value:
-    return next(knob.values[index] for knob in packet.knobs if knob.path == path)
-
-
-def _draft(knob: KnobPart, value: Value, packet: EvidencePacket) -> CardDraft:
+def _draft(ranked: Ranked, packet: EvidencePacket) -> CardDraft:
+    outlook, change = ranked.outlook, change_of(ranked.move)
     objective = packet.figures["objective.value"]
+    names = " with ".join(f"{setting.knob.name} = {setting.value}" for setting in ranked.move)
     return CardDraft(
-        change=Change(
-            role=Role(knob.role), kind=Kind(knob.kind), name=knob.name, from_value=knob.current, to_value=value
-        ),
+        change=change,
         wall=packet.walls[0].wall,
-        mechanism=f"No mechanism is claimed: {knob.name} = {value} is where the measured effects and the gaps in "
-        "what was tried point the optimizer.",
+        mechanism=f"No mechanism is claimed: {names} is where the measured effects and the gaps "
+        "in what was tried point the optimizer.",
         evidence=(EvidenceRef(id="objective.value", value=objective or 0.0),),
-        prediction=Prediction(low=-0.10, high=0.10, probability=0.15),
-        if_promising=f"confirm {knob.name} {value} at the formal load",
-        if_negative=f"{knob.name} {value} stays closed on this configuration",
+        prediction=Prediction(low=round(outlook.gain_low,4), high=round(outlook.gain_high,4), probability=0.15),
+        if_promising=f"confirm {names} at the formal load",
+        if_negative=f"{names} stays closed on this configuration",
         source=Source.OPTIMIZER,
     )

@@ -5,6 +5,8 @@ It holds no host, user, path, log text or request text, and no field from which 
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from pydantic import BaseModel, ConfigDict
 
 from experiments.card import CardDraft, Wall
@@ -32,6 +34,15 @@ class NoisePart(_Part):
     relative_sd: float
     repeats: int
     smallest_visible_gain: float  # at the planned number of runs
+
+
+class Side(StrEnum):
+    """The part of the service that a configuration is held up by."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    CLIENT = "client"
+    UNKNOWN = "unknown"
 
 
 class WallPart(_Part):
@@ -66,12 +77,28 @@ class OutcomePart(_Part):
     change: str
     path: str
     to_value: Value
+    also: tuple[str, Value] | None = None  # path and value of the other part of a bundle
     route: str
     reason: str
     gain: float | None
     source: str
     in_scope: bool  # the same parent configuration as now
     suspect: bool  # the parent has changed since: one retest with new evidence is allowed
+
+
+class ObservationPart(_Part):
+    """One configuration that was run at the screening load since the pool last shifted, and what came out.
+
+    `limits`: each limit of the goal as value / limit, above 1 is a violation; None where it was not observed.
+    """
+
+    values: tuple[Value, ...]  # of the packet's knobs, in their order
+    runs: int
+    objective: float | None  # mean; None where it could not run
+    limits: tuple[float | None, ...]
+    side: Side  # where it was bound, or where it failed
+    headroom: float | None = None  # rate that the decode side could reach over the rate that it had; at most
+    infeasible: bool
 
 
 class BudgetPart(_Part):
@@ -91,6 +118,7 @@ class EvidencePacket(_Part):
     walls: tuple[WallPart, ...]
     knobs: tuple[KnobPart, ...]
     outcomes: tuple[OutcomePart, ...]
+    observations: tuple[ObservationPart, ...] = ()
     budget: BudgetPart
     steering: tuple[str, ...] = ()  # the operator's lines
     suggestions: tuple[CardDraft, ...] = ()  # what the other proposers would do, best first
