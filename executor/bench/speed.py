@@ -42,11 +42,13 @@ def measure_speed(sizes: tuple[int, ...] = SIZES) -> dict[str, dict[str, float]]
 
 def _measure_one(folder: Path) -> dict[str, float]:
     run = find_run(folder)
+    cpu_before = _cpu_s()
     bare_s = _bare_pass(run.details)
-    began = perf_counter()
+    cpu_bare, began = _cpu_s() - cpu_before, perf_counter()
     table = read_records(run).table
     read_s = perf_counter() - began
     summarise_s = _summarise(table)
+    cpu_ours = _cpu_s() - cpu_before - cpu_bare
     return {
         "requests": len(table),
         "file_mb": round(run.details.stat().st_size / 1e6, 1),
@@ -54,9 +56,16 @@ def _measure_one(folder: Path) -> dict[str, float]:
         "read_s": round(read_s, 3),
         "summarise_s": round(summarise_s, 3),
         "ratio": round((read_s + summarise_s) / bare_s, 2),
+        # Of all threads and processes, hashing and chunk databases included: independent of what else runs.
+        "cpu_ratio": round(cpu_ours / cpu_bare, 2),
         "us_per_request": round((read_s + summarise_s) / len(table) * 1e6, 2),
         "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
     }
+
+
+def _cpu_s() -> float:
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def _bare_pass(details: Path) -> float:
