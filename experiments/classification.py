@@ -37,6 +37,12 @@ def classify_failure(record: TrialRecord) -> Classification:
     failure = record.failure
     if failure is None:
         raise ValueError(f"trial {record.trial_id} has a measurement")
+    if record.configuration_caused and failure.reason is Reason.NO_SIGNIFICANT_GAIN:
+        return Classification(
+            route=Route.VALID_NEGATIVE,
+            reason=Reason.NO_SIGNIFICANT_GAIN,
+            explanation=f"nothing was run: {failure.detail}",
+        )
     if record.configuration_caused:
         return Classification(
             route=Route.VALID_NEGATIVE,

@@ -8,7 +8,7 @@ so a study asks it once and reads the answer again ever after.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -27,24 +27,27 @@ from executor.remote_host import HostRefused, JobSpec, JobStatus, RemoteHost
 from executor.service import Placed, ServiceIntent, compile_job
 from executor.trial_context import LEASE_TTL_S, TrialContext
 from executor.trial_plan import workload_of
-from experiments.serving_config import Role, digest
+from experiments.serving_config import Path as SettingPath
+from experiments.serving_config import Role, diff, digest
 from experiments.trial import NOT_OBSERVED
 
 ANSWER_CAP_BYTES = 1 << 20
-# What decides how many requests one prefill batch takes.
-ADMISSION_KNOBS = frozenset(
+# These do nothing but decide how many requests one prefill batch takes: the same batches mean that nothing changes.
+PURE_ADMISSION_KNOBS = frozenset({"prefill-max-requests", "max-prefill-tokens"})
+ADMISSION_KNOBS = PURE_ADMISSION_KNOBS | frozenset(
     {"prefill-max-requests", "chunked-prefill-size", "max-prefill-tokens", "page-size", "disable-radix-cache"}
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineAnswers:
-    """`refusals`: the engine would not start so. `notes`: what it said otherwise, for the record.
+    """`refusals`: the engine would not start so. `unreachable`: it would start, and the change does nothing in it.
 
-    `sources` is what each role's installation is, beyond its release number.
+    `notes` is what it said otherwise, for the record; `sources` what each role's installation is, beyond its number.
     """
 
     refusals: tuple[str, ...]
+    unreachable: str | None
     notes: tuple[str, ...]
     sources: tuple[str, ...]
 
@@ -54,10 +57,31 @@ def ask_engine(context: TrialContext) -> EngineAnswers:
     verdicts = {role: _ask_arguments(context, role) for role in context.plan.roles}
     refusals = [said for role, verdict in verdicts.items() if (said := _refusal(context, role, verdict))]
     notes = [f"{role}: {_note(verdict)}" for role, verdict in verdicts.items()]
-    if not refusals:
-        notes += [f"{role}: {verdict.message}" for role, verdict in _ask_admission(context)]
+    admission = [] if refusals else list(_ask_admission(context))
+    notes += [f"{role}: {verdict.message}" for role, verdict in admission]
     sources = [f"{role}: {v.release}, {v.source}" for role, v in verdicts.items() if v.source is not None]
-    return EngineAnswers(refusals=tuple(refusals), notes=tuple(notes), sources=tuple(sources))
+    return EngineAnswers(
+        refusals=tuple(refusals),
+        unreachable=_unreachable(context, admission),
+        notes=tuple(notes),
+        sources=tuple(sources),
+    )
+
+
+def _unreachable(context: TrialContext, admission: Sequence[tuple[Role, AdmissionVerdict]]) -> str | None:
+    """Why running this trial can teach nothing: all that it changes is admission, and admission stays the same."""
+    changed = {SettingPath.parse(key).name for key in _changed_keys(context)}
+    if not changed or not changed <= PURE_ADMISSION_KNOBS:
+        return None
+    if not admission or any(v.before != v.after or v.before is None for _, v in admission):
+        return None
+    return "; ".join(f"{role}: {verdict.message}" for role, verdict in admission)
+
+
+def _changed_keys(context: TrialContext) -> set[str]:
+    """Settings in which the trial differs from what its card changes; none for the incumbent itself."""
+    parent = context.plan.parent
+    return set() if parent is None else {str(change.path) for change in diff(parent, context.plan.config)}
 
 
 def _ask_arguments(context: TrialContext, role: Role) -> ArgumentVerdict:
@@ -97,13 +121,10 @@ def _note(verdict: ArgumentVerdict) -> str:
 def _ask_admission(context: TrialContext) -> Iterator[tuple[Role, AdmissionVerdict]]:
     """Only where the trial changes something that admission looks at."""
     plan = context.plan
-    parent = plan.parent
-    if parent is None:
-        return
+    parent, changed = plan.parent, _changed_keys(context)
     for role in plan.roles:
-        keys = parent.settings.keys() | plan.config.settings.keys()
-        changed = {k for k in keys if parent.settings.get(k) != plan.config.settings.get(k)}
-        if role is Role.DECODE or not any(f"{role}.flag.{knob}" in changed for knob in ADMISSION_KNOBS):
+        asked = role is not Role.DECODE and any(f"{role}.flag.{knob}" in changed for knob in ADMISSION_KNOBS)
+        if parent is None or not asked:
             continue
         question = compile_admission_question(parent, plan.config, role, workload_of(plan.scenario), plan.load.requests)
         if question is not None:

@@ -39,6 +39,8 @@ def check(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     if said.refusals:
         detail = "; ".join(said.refusals)
         return Faulted(reason=Reason.CONTRACT_MISMATCH, detail=detail, configuration_caused=True)
+    if said.unreachable is not None:
+        return Faulted(reason=Reason.NO_SIGNIFICANT_GAIN, detail=said.unreachable, configuration_caused=True)
     return Done(payload={"hosts": facts, "engine": list(said.notes), "sources": list(said.sources)})
 
 
