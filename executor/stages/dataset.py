@@ -15,6 +15,7 @@ from executor.dataset import BuildRefused, DatasetBuild, compile_dataset, parse_
 from executor.job_wait import wait_for_job
 from executor.remote_host import HostRefused, JobSpec, JobStatus, RemoteHost
 from executor.stage_result import Done, Faulted, StageResult
+from executor.stages.client_job import end_earlier_attempts
 from executor.trial_context import TrialContext
 from experiments.serving_config import Role
 from experiments.trial import Reason
@@ -60,7 +61,9 @@ def ensure_dataset(context: TrialContext) -> StageResult:
 
 def _make(context: TrialContext, name: str, host: RemoteHost, build: DatasetBuild) -> Faulted | None:
     key = posixpath.basename(build.folder)
-    job_id = f"{context.plan.study_id}.dataset-{key}.{context.attempt}"
+    jobs = f"{context.plan.trial_id}.dataset."
+    job_id = f"{jobs}{context.attempt}"
+    end_earlier_attempts(context, name, host, jobs)
     if host.poll(job_id).status is JobStatus.ABSENT:
         host.make_directory(build.folder)
         for path, content in build.files_to_upload.items():

@@ -145,6 +145,8 @@ def _finished(context: TrialContext, state: JobState, run: ClientRun, *, watched
         return died
     payload = {
         "exit_code": state.exit_code,
+        "signal": state.signal,
+        "end": _end_of(state),
         "why": state.why,
         "duration_s": state.duration_s,
         "cwd": run.cwd,
@@ -152,7 +154,7 @@ def _finished(context: TrialContext, state: JobState, run: ClientRun, *, watched
         "stdout": run.stdout,
         "server_death": None if died is None else fault_payload(died),
     }
-    return Done(payload=payload, note=f"the client ended with {_end_of(state)}")
+    return Done(payload=payload, note=f"the client ended: {_end_of(state)}")
 
 
 def _end_of(state: JobState) -> str:

@@ -49,7 +49,7 @@ def collect(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     found = _matching(host, str(measured["cwd"]), tuple(measured["raw_files"]))
     missing = [p for p in measured["raw_files"] if _is_needed(p) and not any(_fits(f, p) for f in found)]
     if missing and measured["exit_code"] != 0 and any("_details" in f for f in found):
-        detail = f"the client's summary failed ({_client_end(measured)}), its per-request data is there"
+        detail = f"the client's summary failed ({measured['end']}), its per-request data is there"
         return Faulted(reason=Reason.POST_PROCESSING, detail=detail, sent=Sent.FINISHED, repairable=True)
     if not any("_details" in f or f.endswith(".jsonl") for f in found):
         return _with_server_death(measured, _no_data(context, measured))
@@ -72,11 +72,6 @@ def _with_server_death(measured: Mapping[str, Any], fault: Faulted) -> Faulted:
     )
 
 
-def _client_end(measured: Mapping[str, Any]) -> str:
-    why = f", {measured['why']}" if measured.get("why") else ""
-    return f"exit {measured['exit_code']}{why}"
-
-
 def _is_needed(pattern: str) -> bool:
     return pattern.endswith((".csv", "*/*.json")) or "_details" in pattern
 
@@ -87,7 +82,7 @@ def _no_data(context: TrialContext, measured: Mapping[str, Any]) -> Faulted:
     role = Role.MIXED if Role.MIXED in context.plan.roles else Role.PREFILL
     arrived = any(isinstance(record, PrefillBatch) for record in _records(context, role))
     sent = Sent.FINISHED if arrived else Sent.NOT_SENT
-    detail = f"the client ended ({_client_end(measured)}) and left no per-request data"
+    detail = f"the client ended ({measured['end']}) and left no per-request data"
     return Faulted(reason=Reason.CLIENT, detail=detail, sent=sent)
 
 
@@ -213,6 +208,7 @@ def analyse(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
         simulated=context.pool.simulated,
         experiment_id=context.plan.trial_id,
         evidence=_server_evidence(context, evidence),
+        console=_console(context),
     )
     if not isinstance(result, Measurement):
         detail = f"{result.field}: {result.detail}"
@@ -233,7 +229,14 @@ def _workload(context: TrialContext) -> Workload:
         cache=CacheRule.WARM if warm else CacheRule.ZERO,
         min_cached_share=plan.scenario.cache.per_request_min or 0.0,
         allowed_failures=plan.allowed_failures,
+        usual_retokenized_ratio=plan.usual_retokenized_ratio,
     )
+
+
+def _console(context: TrialContext) -> str | None:
+    """What the client said on its terminal: a second witness for its own figures."""
+    path = context.artifacts / "client.log"
+    return path.read_text(errors="replace") if path.exists() else None
 
 
 def _evidence(context: TrialContext) -> ServingEvidence:

@@ -7,7 +7,9 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+from agent.authority import Authority
 from agent.bootstrap import open_application
 from agent.entrypoints import run
 from agent.entrypoints.console import Console
@@ -18,6 +20,7 @@ from experiments.trial import Stage
 from state.database import open_database
 
 RESUMED = "resumed.jsonl"
+ANSWERS = "refusals.jsonl"  # when the service was told that nothing may be sent, on the boot clock
 SEQUENCE = (*ORDER, Stage.RELEASE)
 
 __all__ = ["open_application", "serve"]
@@ -31,12 +34,27 @@ def serve(root: str, variables: dict[str, str], asked: float) -> None:
     os.dup2(log.fileno(), 2)
     sys.stdout = sys.stderr = log
     run.Console = _stopwatch(Workspace(Path(root)), asked)  # type: ignore[misc]
+    _write_down_refusals(Path(root) / ANSWERS)
     try:
         code = run.run_study(Path(root))
     except BaseException as error:
         log.write(f"{type(error).__name__}: {error}\n")
         raise
     sys.exit(code)
+
+
+def _write_down_refusals(path: Path) -> None:
+    """Every no of the authority leaves its time, so that what started after it can be found."""
+    asked = Authority._refusal
+
+    def _refusal(self: Authority, *question: Any, **options: Any) -> str | None:
+        why = asked(self, *question, **options)
+        if why is not None:
+            with path.open("a") as file:
+                file.write(json.dumps(time.clock_gettime(time.CLOCK_BOOTTIME)) + "\n")
+        return why
+
+    Authority._refusal = _refusal  # type: ignore[method-assign]
 
 
 def _stopwatch(workspace: Workspace, asked: float) -> type[Console]:
