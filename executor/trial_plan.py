@@ -29,6 +29,7 @@ class TrialPlan:
     native_rule: str
     parent: ServingConfig | None = None  # what a card changes; None: the incumbent itself
     allowed_failures: int = 0
+    usual_retokenized_ratio: float | None = None  # of this workload's earlier valid runs; None: there is no history
 
     @property
     def roles(self) -> tuple[Role, ...]:

@@ -184,6 +184,28 @@ def show(
     typer.echo(show_item(folder, card))
 
 
+@app.command()
+def dataset(folder: Workspace = HERE) -> None:
+    """Build the scenario's frozen data on the client's host, with the model's own tokenizer. Verified if it exists."""
+    from agent.entrypoints.dataset import build_dataset
+
+    typer.echo(build_dataset(folder))
+
+
+@app.command()
+def split(
+    question: Annotated[int, typer.Argument(help="Question tokens; without --prefix, tokens of the whole input.")],
+    prefix: Annotated[int | None, typer.Option(help="Tokens of the shared prefix.")] = None,
+    counted: Annotated[tuple[int, int] | None, typer.Option(help="Cached and input tokens of a run of it.")] = None,
+    wanted: Annotated[float, typer.Option(help="Share that each request has to reach.")] = 0.90,
+    page: Annotated[int, typer.Option(help="Page size of the prefix cache.")] = 128,
+) -> None:
+    """How a shared prefix has to be cut for a warm cache: whole pages only, seen before any run."""
+    from agent.entrypoints.dataset import describe_split
+
+    typer.echo(describe_split(prefix=prefix, question=question, counted=counted, wanted=wanted, page=page))
+
+
 def main() -> None:
     """The console script: our errors become one line, with exit code 2 for wrong input and 1 for all else."""
     from experiments.errors import InputError, TuningError
