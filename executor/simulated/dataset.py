@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import random
 import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +69,26 @@ def _question(spec: dict[str, Any], part: str, index: int) -> str:
     key = f"{spec['seed']}-{part}-{index}"
     if not prefix or part == "warm_up":
         return f"{instruction} <|seg:{key}:{own + prefix}|>"
-    group = index % max(spec["seed_requests"], 1)
+    group = _group(spec, part, index)
     return f"<|seg:{spec['seed']}-group-{group}:{prefix}|> {instruction} <|seg:{key}:{own}|>"
+
+
+def _group(spec: dict[str, Any], part: str, index: int) -> int:
+    """Seeds and checks visit the groups in turn; the measured rows in shuffled order, equally often each.
+
+    In order, requests of one group would come back to their rank like a clock, which no real traffic does.
+    """
+    groups = max(spec["seed_requests"], 1)
+    if part != "measure":
+        return index % groups
+    return _order(groups, spec["requests"], spec["seed"])[index]
+
+
+@cache
+def _order(groups: int, count: int, seed: int) -> list[int]:
+    order = [index % groups for index in range(count)]
+    random.Random(f"{seed}/group order").shuffle(order)
+    return order
 
 
 def _prefix_tokens(spec: dict[str, Any]) -> int:
