@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,14 +79,15 @@ class GaussianProcess:
         level: float | None = None,
     ) -> None:
         self._axes, self._points = axes, points
-        shape = _kernel(axes, points, points)
+        self._weights = weights_of(axes, points, values)
+        shape = _kernel(axes, self._weights, points, points)
         self._fit = max((_fitted(shape, values, noise, s, level) for s in scales), key=lambda fit: fit.evidence)
 
     def at(self, points: Array) -> Belief:
         fit = self._fit
-        cross = fit.variance * _kernel(self._axes, points, self._points)
+        cross = fit.variance * _kernel(self._axes, self._weights, points, self._points)
         explained = np.sum(np.linalg.solve(fit.factor, cross.T) ** 2, axis=0)
-        prior = fit.variance * _own_kernel(self._axes, points)
+        prior = fit.variance * _own_kernel(self._axes, self._weights, points)
         return Belief(
             mean=fit.level + cross @ fit.weights, sd=np.sqrt(np.maximum(prior - explained, _JITTER))
         )
@@ -116,25 +118,40 @@ def _fitted(shape: Array, values: Array, noise: Array, scale: float, level: floa
     )
 
 
-def _kernel(axes: Sequence[Axis], left: Array, right: Array) -> Array:
+def weights_of(axes: Sequence[Axis], points: Array, values: Array) -> Array:
+    """The variance of each knob's effect against the usual one: what a knob did to a rate once, it may do again.
+
+    From the pairs of observations that differ in one knob only, with the usual variance counted as one more pair.
+    """
+    squares, pairs = np.full(len(axes), USUAL_SCALE**2), np.ones(len(axes))
+    for i, j in combinations(range(len(points)), 2):
+        differing = np.flatnonzero(points[i] != points[j])
+        if len(differing) == 1:
+            squares[differing[0]] += (values[i] - values[j]) ** 2 / 2
+            pairs[differing[0]] += 1
+    weights: Array = squares / pairs / USUAL_SCALE**2
+    return np.clip(weights, 0.1, 10.0)
+
+
+def _kernel(axes: Sequence[Axis], weights: Array, left: Array, right: Array) -> Array:
     total: Array = np.zeros((len(left), len(right)))
     together: Array = np.ones((len(left), len(right)))
     for column, axis in enumerate(axes):
         a, b = left[:, column][:, None], right[:, column][None, :]
         if axis.is_ordered:
             near = np.exp(-0.5 * ((a - b) / LENGTH) ** 2)
-            total += 0.5 * near + TREND * (a - 0.5) * (b - 0.5)
+            total += weights[column] * (0.5 * near + TREND * (a - 0.5) * (b - 0.5))
         else:
             near = np.where(a == b, 1.0, 0.0)
-            total += near
+            total += weights[column] * near
         together *= 0.3 + 0.7 * near
     result: Array = total + TOGETHER * together
     return result
 
 
-def _own_kernel(axes: Sequence[Axis], points: Array) -> Array:
+def _own_kernel(axes: Sequence[Axis], weights: Array, points: Array) -> Array:
     total: Array = np.full(len(points), TOGETHER)
     for column, axis in enumerate(axes):
         at = points[:, column]
-        total += 0.5 + TREND * (at - 0.5) ** 2 if axis.is_ordered else 1.0
+        total += weights[column] * (0.5 + TREND * (at - 0.5) ** 2 if axis.is_ordered else 1.0)
     return total

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, islice
 
 from agent.planner.gaussian_process import Axis
 from agent.planner.packet import EvidencePacket, KnobPart
-from experiments.escape import STOPPED_BY_A_LIMIT
 from experiments.knob import Cost
 from experiments.serving_config import Change, Kind, Role, Value
+from experiments.trial import Reason
 
-REACH = 1 / 3  # of a numeric knob's range
+REACH = 0.2  # of a numeric knob's range
+STEPS = 2
 MAX_BUNDLES = 4000
 
 
@@ -51,37 +52,35 @@ def single_moves(packet: EvidencePacket) -> list[Move]:
     ]
 
 
-def bundle_moves(packet: EvidencePacket) -> list[Move]:
-    """Pairs of parts of which a limit stopped one on this configuration, or of which both were tried alone."""
-    tried = {(o.path, o.to_value) for o in packet.outcomes if o.also is None}
-    stopped = {(o.path, o.to_value) for o in packet.outcomes if _was_stopped(o)}
+GivesRoom = Callable[[Setting], bool]
+
+
+def bundle_moves(packet: EvidencePacket, gives_room: GivesRoom) -> list[Move]:
+    """Pairs of parts of which a limit stopped one on this configuration, or of which both were tried alone.
+
+    What ran out of memory is only paired with what is known to give room on the same side.
+    """
+    here = [o for o in packet.outcomes if o.in_scope]
+    full = {(o.path, o.to_value) for o in here if o.also is None and o.reason == Reason.INFEASIBLE}
+    over = {(o.path, o.to_value) for o in here if o.also is None and o.reason == Reason.SLO_VIOLATED}
+    alone = {(o.path, o.to_value) for o in packet.outcomes if o.also is None}
+    alone |= {(knob.path, value) for knob in packet.knobs for value in knob.tried}
+    done = {frozenset({(o.path, o.to_value), o.also}) for o in here if o.also is not None}
     settings = [
         Setting(knob, value) for knob in allowed_knobs(packet) for value in knob.values if value != knob.current
     ]
-    left = {s.key for s in settings if s.value in s.knob.tried}
-    alone = tried | left
-    done = {frozenset({(o.path, o.to_value), o.also}) for o in packet.outcomes if o.also is not None and o.in_scope}
-    pairs = (
-        pair
-        for pair in _pairs(settings, stopped, alone)
-        if frozenset({pair[0].key, pair[1].key}) not in done
-    )
-    return [pair for _, pair in zip(range(MAX_BUNDLES), pairs, strict=False)]
 
-
-def _was_stopped(outcome: object) -> bool:
-    return outcome.in_scope and outcome.also is None and outcome.reason in STOPPED_BY_A_LIMIT  # type: ignore
-
-
-def _pairs(
-    settings: list[Setting], stopped: set[tuple[str, Value]], alone: set[tuple[str, Value]]
-) -> Iterator[Move]:
-    for first, second in combinations(settings, 2):
-        if first.knob.path == second.knob.path:
-            continue
+    def may_pair(first: Setting, second: Setting) -> bool:
         keys = {first.key, second.key}
-        if keys & stopped or keys <= alone:
-            yield first, second
+        if first.knob.path == second.knob.path or frozenset(keys) in done:
+            return False
+        if keys & full:
+            other = second if first.key in full else first
+            return first.knob.role == second.knob.role and other.key not in full and gives_room(other)
+        return bool(keys & over) or keys <= alone
+
+    pairs = (pair for pair in combinations(settings, 2) if may_pair(*pair))
+    return list(islice(pairs, MAX_BUNDLES))
 
 
 def allowed_knobs(packet: EvidencePacket) -> Iterable[KnobPart]:
@@ -93,13 +92,13 @@ def untried(knob: KnobPart) -> list[Value]:
 
 
 def is_near(knob: KnobPart, value: Value) -> bool:
-    """A numeric knob moves by a third of its range at most, or one value: further out nothing is known."""
+    """A numeric knob moves by two values or a fifth of its range at most: further out nothing is known."""
     axis = Axis(knob.values)
     if not axis.is_ordered or knob.current not in knob.values:
         return True
     order = sorted(knob.values, key=axis.place)
     steps = abs(order.index(value) - order.index(knob.current))
-    return steps <= 1 or abs(axis.place(value) - axis.place(knob.current)) <= REACH
+    return steps <= STEPS or abs(axis.place(value) - axis.place(knob.current)) <= REACH
 
 
 def cost_of(move: Move) -> Cost:

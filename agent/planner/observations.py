@@ -28,6 +28,8 @@ _SIDE_OF_WALL: Mapping[Wall, Side] = {
     Wall.CLIENT_SUPPLY: Side.CLIENT,
 }
 
+_SIDE_OF_ROLE: Mapping[Role, Side] = {Role.PREFILL: Side.PREFILL, Role.DECODE: Side.DECODE}
+
 
 def observations_of(study: Study) -> tuple[ObservationPart, ...]:
     """One row per configuration, in the order in which they were first run."""
@@ -106,5 +108,5 @@ def _headroom(runs: list[TrialState]) -> float | None:
 def _changed_side(study: Study, trial: TrialState) -> Side:
     """A configuration that could not run differs from one that could by its card's change."""
     card = study.cards.get(trial.started.card_digest or "")
-    role = None if card is None else card.draft.change.role
-    return {Role.PREFILL: Side.PREFILL, Role.DECODE: Side.DECODE}.get(role, Side.UNKNOWN) if role else Side.UNKNOWN
+    roles = {part.role for part in card.draft.change.parts} if card is not None else set()
+    return _SIDE_OF_ROLE.get(roles.pop(), Side.UNKNOWN) if len(roles) == 1 else Side.UNKNOWN

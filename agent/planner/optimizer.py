@@ -15,13 +15,13 @@ from agent.planner.packet import EvidencePacket, Proposal
 from agent.planner.surrogate import Outlook, Surrogate, Values
 from experiments.card import CardDraft, EvidenceRef, Prediction, Source
 from experiments.knob import Cost
-from experiments.serving_config import digest
+from experiments.serving_config import Value, digest
 
 MAX_DRAFTS = 3
 # What a run of each cost class takes relative to a hot one: launch, load of weights, warm-up.
 EFFORT = {Cost.HOT: 1.0, Cost.RESTART: 2.5, Cost.REBUILD: 10.0}
 FIRST_TURN = 1.3  # of a knob that was never turned
-STRUCTURE = 2.0  # and that has no order: a layout, a type, a switch
+STRUCTURE = 3.0  # of a layout, a type or a switch that was never run
 BUNDLE_WORTH = 0.7  # a bundle credits no part, so it has to promise that much more than a single change
 
 
@@ -61,31 +61,32 @@ class OptimizerProposer:
 
 def rank(packet: EvidencePacket, surrogate: Surrogate) -> list[Ranked]:
     """Best first. Between moves of which nothing tells more a lot decides, the same for one study."""
-    moves = [*single_moves(packet), *bundle_moves(packet)]
+    places = {knob.path: place for place, knob in enumerate(packet.knobs)}
+    bundles = bundle_moves(packet, lambda s: surrogate.gives_room(places[s.knob.path], s.value))
+    moves = [*single_moves(packet), *bundles]
     outlooks = surrogate.outlooks([_values(packet, move) for move in moves])
-    turned = turned_knobs(packet)
+    seen = seen_values(packet)
     ranked = [
-        Ranked(move=move, outlook=outlook, weight=_weight(move, turned))
+        Ranked(move=move, outlook=outlook, weight=_weight(move, seen))
         for move, outlook in zip(moves, outlooks, strict=True)
     ]
     ranked = [r for r in ranked if len(r.move) == 1 or r.worth > 0.002]
     return sorted(ranked, key=lambda r: (-round(r.worth, 6), -round(r.hope, 6), _lot(packet, r.move)))
 
 
-def turned_knobs(packet: EvidencePacket) -> set[str]:
-    """The knobs of which more than one value was run."""
-    seen = [o.values for o in packet.observations]
-    return {knob.path for place, knob in enumerate(packet.knobs) if len({values[place] for values in seen}) > 1}
+def seen_values(packet: EvidencePacket) -> dict[str, set[Value]]:
+    """The values of each knob that were run, on any configuration."""
+    return {knob.path: {o.values[place] for o in packet.observations} for place, knob in enumerate(packet.knobs)}
 
 
-def _weight(move: Move, turned: set[str]) -> float:
+def _weight(move: Move, seen: dict[str, set[Value]]) -> float:
     """Breadth first, and structure before sizes: a size is fitted to a layout, and can keep a layout from starting."""
     if len(move) > 1:
         return BUNDLE_WORTH
-    knob = move[0].knob
-    if knob.path in turned:
-        return 1.0
-    return FIRST_TURN if Axis(knob.values).is_ordered else STRUCTURE
+    knob, value = move[0].knob, move[0].value
+    if Axis(knob.values).is_ordered:
+        return FIRST_TURN if len(seen[knob.path]) < 2 else 1.0
+    return STRUCTURE if value not in seen[knob.path] else 1.0
 
 
 def _values(packet: EvidencePacket, move: Move) -> Values:

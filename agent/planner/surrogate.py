@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from agent.planner.feasibility import Feasibility
 from agent.planner.gaussian_process import Array, Axis, Belief, GaussianProcess
 from agent.planner.packet import EvidencePacket, KnobPart, ObservationPart, Side
 from experiments.serving_config import Value
@@ -21,8 +22,6 @@ DRAWS = 128
 HEADROOM = 0.3  # in logarithms: how much more a part that did not bind may well be able to do
 HEADROOM_NOISE = 0.15  # how far a share of the cap is from a share of the rate
 LIMIT_NOISE = 0.02
-START_SCALES = (1.0,)
-START_LEVEL = 0.8  # a configuration that nothing is known about mostly starts
 
 Values = tuple[Value, ...]
 _PARTS: Mapping[str, tuple[Side, ...]] = {
@@ -74,17 +73,23 @@ class Surrogate:
         self._measured = [o for o in packet.observations if o.objective is not None and o.objective > 0]
         self._rates = self._learn_rates()
         self._limits = [self._learn_limit(index) for index in range(len(packet.objective.constraints))]
-        self._starts = {side: self._learn_start(side) for side in Side}
+        columns = {side: self._columns(side) for side in Side}
+        self._feasibility = Feasibility(self._axes, columns, packet.observations, {})
 
     @property
     def knows_enough(self) -> bool:
         """At least the incumbent itself was measured."""
         return any(o.values == self._here for o in self._measured)
 
+    def gives_room(self, place: int, value: Value) -> bool:
+        """Whether setting this knob so is known to need less memory than the incumbent's value does."""
+        axis, direction = self._axes[place], self._feasibility.needs.get(place, 0)
+        return direction * (axis.place(value) - axis.place(self._here[place])) < 0
+
     def outlooks(self, configurations: Sequence[Values]) -> list[Outlook]:
         points = self._points([self._here, *configurations])
         gains = self._gain_draws(points)
-        keeps, starts = self._keep_probability(points), self._start_probability(points)
+        keeps, starts = self._keep_probability(points), self._feasibility.at(points)
         return [
             Outlook(
                 gain_mean=float(np.mean(row)),
@@ -184,26 +189,6 @@ class Surrogate:
             if belief is not None:
                 keeps *= _cdf(-belief.mean / np.sqrt(belief.sd**2 + LIMIT_NOISE**2))
         return keeps
-
-    def _learn_start(self, side: Side) -> _Part:
-        """+1 for what ran, −1 for what could not: over the knobs of the side that failed."""
-        columns = tuple(range(len(self._axes))) if side is Side.UNKNOWN else self._columns(side)
-        rows = [o for o in self._packet.observations if not o.infeasible or o.side is side]
-        if not any(o.infeasible for o in rows) or not columns:
-            return _Part(columns, None)
-        points = self._points([o.values for o in rows])[:, columns]
-        values = np.array([-1.0 if o.infeasible else 1.0 for o in rows])
-        noise = np.full(len(rows), 0.2)
-        axes = [self._axes[c] for c in columns]
-        return _Part(columns, GaussianProcess(axes, points, values, noise, scales=START_SCALES, level=START_LEVEL))
-
-    def _start_probability(self, points: Array) -> Array:
-        starts: Array = np.ones(len(points))
-        for part in self._starts.values():
-            belief = part.at(points)
-            if belief is not None:
-                starts *= _cdf(belief.mean / np.sqrt(belief.sd**2 + 0.1))
-        return starts
 
 
 def _sides_of(knob: KnobPart) -> tuple[Side, ...]:
