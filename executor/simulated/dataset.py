@@ -78,7 +78,7 @@ def _group(spec: dict[str, Any], part: str, index: int) -> int:
 
     In order, requests of one group would come back to their rank like a clock, which no real traffic does.
     """
-    groups = max(spec["seed_requests"], 1)
+    groups: int = max(spec["seed_requests"], 1)
     if part != "measure":
         return index % groups
     return _order(groups, spec["requests"], spec["seed"])[index]
