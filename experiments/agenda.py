@@ -1,7 +1,8 @@
 """What the study does next: one pure function of the fold, tested as a table.
 
 Order of a night: measure the incumbent (formal load once, screening load often enough to know the noise), propose,
-screen, confirm the promising with interleaved runs of incumbent and challenger, keep or close, again.
+screen, confirm the promising with interleaved runs of incumbent and challenger, keep or close, again. Now and then the
+incumbent is measured again; while its newest run is in doubt nothing else is begun and nothing is kept.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from experiments.card import Card
+from experiments.drift import Shift
 from experiments.ledger import StopReason
 from experiments.serving_config import ServingConfig
 from experiments.study import Study
@@ -19,13 +21,12 @@ from experiments.verdict import (
     FAULT_TRIES,
     Arm,
     Decided,
+    Undecided,
     clean_samples,
     judge_confirmation,
+    judge_quality,
     judge_screening,
 )
-
-# After a kept change the run that selected it is not used again; two fresh ones are the least that shows a spread.
-FRESH_REPEATS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,14 @@ class Close:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """The outputs of a confirmed configuration are to be evaluated by the goal's command."""
+
+    card: Card
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Hold:
     """The end of a trial is unknown: nothing new is sent."""
 
@@ -74,7 +83,7 @@ class Stop:
     detail: str
 
 
-Step = Measure | Continue | Propose | Close | Hold | Stop
+Step = Measure | Continue | Propose | Close | Evaluate | Hold | Stop
 
 
 def next_step(study: Study, now: datetime) -> Step:
@@ -86,29 +95,59 @@ def next_step(study: Study, now: datetime) -> Step:
         return Continue(trial_id=study.open_trial.started.trial_id)
     if study.stopped is not None:
         return Stop(reason=study.stopped.reason, detail=study.stopped.detail)
+    if study.drift.suspected is not None:
+        return _stop_rule(study, now) or _measure_again(study, study.drift.suspected)
     card = study.open_card
     closing = _decided_phase(study, card) if card is not None else None
     if closing is not None:
         return closing
-    return _stop_rule(study, now) or _baseline_step(study) or _card_step(study, card)
+    return (
+        _stop_rule(study, now)
+        or _baseline_step(study)
+        or _quality_step(study)
+        or _sentinel_step(study, now)
+        or _card_step(study, card)
+    )
 
 
 def _stop_rule(study: Study, now: datetime) -> Stop | None:
-    budget = study.goal.budget
-    hours = (now - study.opened.at).total_seconds() / 3600
-    if len(study.trials) >= budget.trials:
+    """Budgets count from the opening, or from the last time that the study was reopened."""
+    budget, since = study.goal.budget, study.reopened
+    hours = (now - since.at).total_seconds() / 3600
+    if len(study.trials) - since.trials >= budget.trials:
         return Stop(reason=StopReason.BUDGET_TRIALS, detail=f"{budget.trials} trials were run")
     if hours >= budget.hours:
         return Stop(reason=StopReason.BUDGET_HOURS, detail=f"{hours:.1f} of {budget.hours:g} hours are used")
-    return _patience(study, budget.patience) if budget.patience is not None else None
+    return _unsteady(study) or _target_reached(study) or _patience(study, budget.patience)
 
 
-def _patience(study: Study, limit: int) -> Stop | None:
+def _unsteady(study: Study) -> Stop | None:
+    shifts = study.drift.shifts[study.reopened.shifts :]
+    if len(shifts) <= study.goal.sentinel.drifts:
+        return None
+    listed = ", ".join(f"{shift.change:+.2%} at {shift.trial_ids[0]}" for shift in shifts)
+    return Stop(reason=StopReason.DRIFT, detail=f"the incumbent does not hold still: {listed}")
+
+
+def _target_reached(study: Study) -> Stop | None:
+    """Only a confirmed configuration reaches a target, and only where the goal says that this is enough."""
+    target = study.goal.objective.target
+    if not study.goal.budget.stop_at_target or target is None or not study.kept or study.open_card is not None:
+        return None
+    comparison = study.closed[study.kept[-1].card_digest].classification.comparison
+    if comparison is None or not target.holds(comparison.challenger_mean):
+        return None
+    of = study.goal.objective.of
+    detail = f"{study.kept[-1].name} reaches {comparison.challenger_mean:.2f}, the goal asks {target.text(of.unit)}"
+    return Stop(reason=StopReason.GOAL_REACHED, detail=detail)
+
+
+def _patience(study: Study, limit: int | None) -> Stop | None:
     """So many cards in a row without a gain: what is left to try is not where gains have been."""
-    if study.open_card is not None:
+    if limit is None or study.open_card is not None:
         return None
     in_a_row = 0
-    for closed in study.closed.values():
+    for closed in list(study.closed.values())[study.reopened.closed :]:
         if closed.classification.route is not Route.ORCHESTRATION_FAULT:
             in_a_row = 0 if closed.kept else in_a_row + 1
     if in_a_row < limit:
@@ -117,43 +156,93 @@ def _patience(study: Study, limit: int) -> Stop | None:
 
 
 def _baseline_step(study: Study) -> Measure | Stop | None:
-    """The incumbent at both loads. A baseline that fails twice ends the study: nothing could be compared."""
-    wanted = FRESH_REPEATS if study.kept else study.goal.noise.repeats
-    for tier, runs in ((Tier.CONFIRMATION, 1), (Tier.SCREENING, wanted)):
+    """The incumbent at both loads. A kept one was confirmed at the formal load and is run there beside each challenger.
+
+    An incumbent that fails twice ends the study: nothing could be compared with it.
+    """
+    wanted = (
+        ((Tier.SCREENING, study.goal.noise.fresh),)
+        if study.kept
+        else (
+            (Tier.CONFIRMATION, 1),
+            (Tier.SCREENING, study.goal.noise.repeats),
+        )
+    )
+    for tier, runs in wanted:
         load = load_of(study, study.incumbent, tier)
         have = len(clean_samples(study, load))
-        if have >= runs:
-            continue
-        failed = _incumbent_faults(study, load)
-        if failed >= FAULT_TRIES and not study.kept:
-            detail = f"the baseline failed {failed} times at N={load.requests}; see its trials"
-            return Stop(reason=StopReason.BASELINE_FAILED, detail=detail)
-        if failed >= FAULT_TRIES:
-            continue
-        why = f"incumbent at N={load.requests}, run {have + 1} of {runs}"
-        return Measure(tier=Tier.BASELINE, card=None, config=study.incumbent, load=load, why=why)
+        if have < runs:
+            why = f"incumbent at N={load.requests}, run {have + 1} of {runs}"
+            return _incumbent(study, Tier.BASELINE, load, why)
     return None
+
+
+def _incumbent(study: Study, tier: Tier, load: TrialLoad, why: str) -> Measure | Stop:
+    failed = _incumbent_faults(study, load)
+    if failed >= FAULT_TRIES:
+        name = study.kept[-1].name if study.kept else "the baseline"
+        detail = f"{name} failed {failed} times in a row at N={load.requests}; see its trials"
+        return Stop(reason=StopReason.BASELINE_FAILED, detail=detail)
+    return Measure(tier=tier, card=None, config=study.incumbent, load=load, why=why)
 
 
 def _incumbent_faults(study: Study, load: TrialLoad) -> int:
     """Failed runs of the present incumbent at this load since its last valid one."""
-    count = 0
-    for trial in study.card_trials(None, Tier.BASELINE):
-        if trial.position < study.incumbent_since or trial.started.load != load:
-            continue
-        count = 0 if trial.sample is not None else count + 1
+    count, since = 0, max(study.incumbent_since, study.reopened.position)
+    for trial in study.trials.values():
+        if trial.started.card_digest is None and trial.position >= since and trial.started.load == load:
+            count = 0 if trial.sample is not None else count + 1
     return count
+
+
+def _measure_again(study: Study, suspected: Shift) -> Measure | Stop:
+    why = f"incumbent again at N={suspected.load.requests}: its last run was {suspected.change:+.2%} off"
+    return _incumbent(study, Tier.SENTINEL, suspected.load, why)
+
+
+def _sentinel_step(study: Study, now: datetime) -> Measure | Stop | None:
+    """Between two cards: has the pool drifted since the incumbent last ran at the screening load?"""
+    rule, load = study.goal.sentinel, load_of(study, study.incumbent, Tier.SCREENING)
+    runs = [t for t in study.trials.values() if t.sample is not None and t.sample.load == load]
+    last = next((t for t in reversed(runs) if t.started.card_digest is None), None)
+    if study.open_card is not None or last is None or last.finished_at is None:
+        return None
+    closed = study.closed_since(last.position)
+    hours = (now - last.finished_at).total_seconds() / 3600
+    if (rule.cards is None or closed < rule.cards) and (rule.hours is None or hours < rule.hours):
+        return None
+    why = f"incumbent again after {closed} cards and {hours:.1f} h, to see drift"
+    return _incumbent(study, Tier.SENTINEL, load, why)
+
+
+def _quality_step(study: Study) -> Evaluate | None:
+    """A confirmed configuration whose outputs the goal wants evaluated: before the keep if required, else after it."""
+    quality = study.goal.quality
+    if quality is None:
+        return None
+    card = study.open_card
+    if card is not None:
+        last = study.last_phase(card.digest)
+        waits = last is not None and last.tier is Tier.CONFIRMATION
+        return Evaluate(card=card, command=quality.command) if waits else None
+    if not study.kept or study.kept[-1].quality != "not_evaluated":
+        return None
+    kept = study.cards[study.kept[-1].card_digest]
+    tries = len(study.evaluations.get(kept.digest, []))
+    return Evaluate(card=kept, command=quality.command) if tries < FAULT_TRIES else None
 
 
 def _decided_phase(study: Study, card: Card) -> Close | None:
     screened = _phase_closed(study, card, Tier.SCREENING)
     tier = Tier.CONFIRMATION if screened else Tier.SCREENING
-    judge = judge_confirmation if screened else judge_screening
-    state = judge(study, card)
+    if _phase_closed(study, card, Tier.CONFIRMATION):
+        state: Decided | Undecided | None = judge_quality(study, card)
+    else:
+        state = judge_confirmation(study, card) if screened else judge_screening(study, card)
     return Close(card=card, tier=tier, decided=state) if isinstance(state, Decided) else None
 
 
-def _card_step(study: Study, card: Card | None) -> Measure | Propose:
+def _card_step(study: Study, card: Card | None) -> Measure | Propose | Stop:
     if card is None:
         return Propose()
     if not _phase_closed(study, card, Tier.SCREENING):
@@ -161,8 +250,7 @@ def _card_step(study: Study, card: Card | None) -> Measure | Propose:
     state = judge_confirmation(study, card)
     if not isinstance(state, Decided) and state.arm is Arm.INCUMBENT:
         load = load_of(study, study.incumbent, Tier.CONFIRMATION)
-        why = f"incumbent beside the confirmation of {card.name}"
-        return Measure(tier=Tier.BASELINE, card=None, config=study.incumbent, load=load, why=why)
+        return _incumbent(study, Tier.BASELINE, load, f"incumbent beside the confirmation of {card.name}")
     return _challenger(study, card, Tier.CONFIRMATION)
 
 

@@ -17,6 +17,7 @@ _ROUTE_OF_VERDICT = {
     Verdict.GAIN: (Route.PROMISING, Reason.GAIN),
     Verdict.LOSS: (Route.VALID_NEGATIVE, Reason.SLOWER),
     Verdict.NO_GAIN: (Route.VALID_NEGATIVE, Reason.NO_SIGNIFICANT_GAIN),
+    Verdict.NOT_EXCLUDED: (Route.PROMISING, Reason.NOT_EXCLUDED),
 }
 
 
@@ -80,6 +81,28 @@ def classify_effect(verdict: Verdict, comparison: Comparison) -> Classification:
     """The route that a decided effect takes."""
     route, reason = _ROUTE_OF_VERDICT[verdict]
     return Classification(route=route, reason=reason, explanation=describe(comparison), comparison=comparison)
+
+
+def classify_quality(confirmed: Classification, *, passed: bool, detail: str) -> Classification:
+    """The last word on a confirmed card whose outputs were evaluated: speed alone does not keep it."""
+    if passed:
+        return confirmed.model_copy(update={"explanation": f"{confirmed.explanation}; quality passed: {detail}"})
+    return Classification(
+        route=Route.VALID_NEGATIVE,
+        reason=Reason.QUALITY_FAILED,
+        explanation=f"quality failed: {detail}",
+        comparison=confirmed.comparison,
+    )
+
+
+def classify_not_evaluated(confirmed: Classification, detail: str) -> Classification:
+    """The goal requires an evaluation and none could be had: a fault, and no word against the configuration."""
+    return Classification(
+        route=Route.ORCHESTRATION_FAULT,
+        reason=Reason.EVIDENCE_INCOMPLETE,
+        explanation=f"its quality could not be evaluated: {detail}",
+        comparison=confirmed.comparison,
+    )
 
 
 def describe(comparison: Comparison) -> str:

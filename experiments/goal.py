@@ -23,6 +23,7 @@ from experiments.scalar import kind_of, shown
 from experiments.scenario import Scenario
 from experiments.schema import FieldError, Int, Line, Real, Strict, Switch, validate
 from experiments.serving_config import Kind, Path, Role, ServingConfig, Value
+from experiments.statistics import GIVE_UP_SCREENING
 
 CONCURRENCY = Path(Role.CLIENT, Kind.CLIENT, "concurrency")
 RATE = Path(Role.CLIENT, Kind.CLIENT, "rate")
@@ -41,13 +42,20 @@ class Screening(Strict):
     requests: Int = Field(ge=1)
     window: WindowKind = WindowKind.WHOLE
     repeats: Int = Field(default=2, ge=1, le=10)  # at most so many runs of one card
+    # One-sided probability with which a worthwhile gain has to be excluded before a card is given up. A night of few
+    # launches and large effects takes less: what is lost is the smallest of the worthwhile gains.
+    give_up: Real = Field(default=GIVE_UP_SCREENING, gt=0.5, lt=1)
 
 
 class Confirmation(Strict):
-    """Interleaved formal runs of incumbent and challenger: more pairs where the noise is high."""
+    """Interleaved formal runs of incumbent and challenger: as many pairs as the noise asks for, within these bounds.
+
+    `detect` is the relative gain that the number of pairs is planned for. A larger one needs fewer pairs than planned.
+    """
 
     pairs_min: Int = Field(default=2, ge=1, le=50)
-    pairs_max: Int = Field(default=6, ge=1, le=50)
+    pairs_max: Int = Field(default=28, ge=1, le=100)
+    detect: Real = Field(default=0.02, gt=0, le=1)
 
     @model_validator(mode="after")
     def _ordered(self) -> Confirmation:
@@ -60,17 +68,33 @@ class NoiseRule(Strict):
     """How run-to-run noise is learned. `assumed` is the relative spread believed before any repeat."""
 
     repeats: Int = Field(default=3, ge=2, le=20)
+    fresh: Int = Field(default=2, ge=1, le=20)  # runs of a newly kept configuration before its first challenger
     assumed: Real = Field(default=0.01, gt=0, le=0.5)
 
 
+class Sentinel(Strict):
+    """The incumbent is measured again after so many closed cards or hours, to see whether the pool has drifted.
+
+    `drifts` shifts are followed with fresh runs; one more stops the study. `None` switches a trigger off.
+    """
+
+    cards: Int | None = Field(default=5, ge=1)
+    hours: Real | None = Field(default=3, gt=0)
+    drifts: Int = Field(default=2, ge=0, le=100)
+
+
 class Budget(Strict):
-    """Where a study stops. Without a token budget no language model is called. Cost in its currency."""
+    """Where a study stops. Without a token budget no language model is called. Cost in its currency.
+
+    `stop_at_target` ends it once a kept configuration reaches the objective's target, not only where nothing is left.
+    """
 
     trials: Int = Field(ge=1, le=100_000)
     hours: Real = Field(gt=0, le=24 * 365)
     patience: Int | None = Field(default=None, ge=1)  # cards in a row without a gain; None: until no candidate is left
     llm_tokens: Int = Field(default=0, ge=0)
     llm_cost: Real | None = Field(default=None, ge=0)
+    stop_at_target: Switch = False
 
 
 class BaselineFile(Strict):
@@ -109,7 +133,8 @@ def _known(names: tuple[str, ...]) -> tuple[str, ...]:
 class Goal(Strict):
     """`native_rule` names the version of AISBench's steady-window rule that the native window follows.
 
-    `confidence` is that of every interval; an effect below `min_effect` (relative) is not worth a change.
+    `confidence` is that of every interval, and of all looks at one comparison together; an effect below `min_effect`
+    (relative) is not worth a change.
     """
 
     name: Annotated[str, AfterValidator(_slug)]
@@ -121,6 +146,7 @@ class Goal(Strict):
     screening: Screening
     confirmation: Confirmation = Confirmation()
     noise: NoiseRule = NoiseRule()
+    sentinel: Sentinel = Sentinel()
     confidence: Real = Field(default=0.95, ge=0.5, lt=1)
     min_effect: Real = Field(default=0.01, ge=0, le=1)
     budget: Budget

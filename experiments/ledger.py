@@ -9,11 +9,14 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
 from experiments.card import Card, CardDraft, Source
 from experiments.classification import Classification
+from experiments.control import ControlState
 from experiments.goal import Goal
 from experiments.serving_config import ServingConfig
 from experiments.trial import Stage, Tier, TrialLoad, TrialRecord
 
 ENTRY_SCHEMA = 1
+
+QualityOutcome = Literal["not_evaluated", "passed", "failed"]
 
 
 class StopReason(StrEnum):
@@ -125,7 +128,16 @@ class ConfigurationKept(Entry):
     card_digest: str
     config: ServingConfig
     trial_ids: tuple[str, ...]  # the confirmation runs that stand behind it
-    quality: Literal["not_evaluated", "passed", "failed"] = "not_evaluated"
+    quality: QualityOutcome = "not_evaluated"
+
+
+class QualityEvaluated(Entry):
+    """An evaluation of the outputs of a confirmed configuration. `not_evaluated`: it was tried and gave no answer."""
+
+    kind: Literal["quality_evaluated"] = "quality_evaluated"
+    card_digest: str
+    outcome: QualityOutcome
+    detail: str
 
 
 class ApprovalUsed(Entry):
@@ -135,13 +147,14 @@ class ApprovalUsed(Entry):
 
 
 class OperatorSpoke(Entry):
-    """The control file changed what the service may do."""
+    """The control file changed. `control` is all that it says; None: it could not be followed, `reason` says why."""
 
     kind: Literal["operator_spoke"] = "operator_spoke"
     mode: str
     by: str
     reason: str
-    file_digest: str
+    file_digest: str  # "" where there were no bytes to read
+    control: ControlState | None = None
 
 
 class TrialHeld(Entry):
@@ -187,6 +200,7 @@ LedgerEntry = Annotated[
     | TrialsClassified
     | CardClosed
     | ConfigurationKept
+    | QualityEvaluated
     | ApprovalUsed
     | OperatorSpoke
     | TrialHeld

@@ -7,8 +7,10 @@
 | trial_started | no running trial, nothing held, not stopped; its card is open |
 | trial_finished | that trial runs |
 | trials_classified | those trials have finished; their card is open |
-| card_closed | that card is open; kept only if its last phase is a promising confirmation |
+| card_closed | that card is open; kept only if its last phase is a promising confirmation, and its quality passed \
+where the goal requires that |
 | configuration_kept | its card was closed as kept and not kept before |
+| quality_evaluated | its card's last phase is a promising confirmation, and no earlier answer |
 | trial_held | that trial runs |
 | trial_resolved | that trial is held |
 | study_stopped | not stopped, no running trial |
@@ -27,6 +29,7 @@ from experiments.ledger import (
     CardClosed,
     ConfigurationKept,
     LedgerEntry,
+    QualityEvaluated,
     StudyOpened,
     StudyReopened,
     StudyStopped,
@@ -108,13 +111,26 @@ def _classified(study: Study, entry: TrialsClassified) -> str | None:
 def _closed(study: Study, entry: CardClosed) -> str | None:
     if entry.card_digest not in study.cards or entry.card_digest in study.closed:
         return f"card {entry.card_digest[:12]} is not open"
-    if entry.kept:
-        phases = [p for p in study.phases if p.card_digest == entry.card_digest]
-        last = phases[-1] if phases else None
-        if last is None or last.tier is not Tier.CONFIRMATION:
-            return "a card is kept after a confirmation only"
-        if last.classification.route is not Route.PROMISING:
-            return f"its confirmation was {last.classification.route}"
+    return _may_keep(study, entry.card_digest) if entry.kept else None
+
+
+def _may_keep(study: Study, card_digest: str) -> str | None:
+    why = _not_confirmed(study, card_digest)
+    if why is not None:
+        return why
+    quality = study.goal.quality
+    outcome = study.quality_of(card_digest)
+    if quality is not None and quality.required and outcome != "passed":
+        return f"the goal requires its quality, which is {outcome}"
+    return None
+
+
+def _not_confirmed(study: Study, card_digest: str) -> str | None:
+    last = study.last_phase(card_digest)
+    if last is None or last.tier is not Tier.CONFIRMATION:
+        return "a card is kept after a confirmation only"
+    if last.classification.route is not Route.PROMISING:
+        return f"its confirmation was {last.classification.route}"
     return None
 
 
@@ -125,6 +141,13 @@ def _kept(study: Study, entry: ConfigurationKept) -> str | None:
     if any(k.card_digest == entry.card_digest for k in study.kept):
         return f"card {entry.card_digest[:12]} was kept before"
     return None
+
+
+def _evaluated(study: Study, entry: QualityEvaluated) -> str | None:
+    outcome = study.quality_of(entry.card_digest)
+    if outcome != "not_evaluated":
+        return f"the quality of card {entry.card_digest[:12]} {outcome} before"
+    return _not_confirmed(study, entry.card_digest)
 
 
 def _resolved(study: Study, entry: TrialResolved) -> str | None:
@@ -150,6 +173,7 @@ _RULES: dict[type, Callable[..., str | None]] = {
     TrialsClassified: _classified,
     CardClosed: _closed,
     ConfigurationKept: _kept,
+    QualityEvaluated: _evaluated,
     TrialHeld: _held,
     TrialResolved: _resolved,
     StudyStopped: _stopped,

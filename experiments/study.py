@@ -10,6 +10,7 @@ from typing import assert_never
 from experiments.card import Card, NoveltyKey, novelty_key
 from experiments.classification import Classification
 from experiments.comparison import Sample
+from experiments.drift import DriftWatch
 from experiments.errors import InvalidTransition
 from experiments.evidence import ServingEvidence
 from experiments.goal import Goal
@@ -22,6 +23,8 @@ from experiments.ledger import (
     LedgerEntry,
     OperatorSpoke,
     ProposerFailed,
+    QualityEvaluated,
+    QualityOutcome,
     StudyOpened,
     StudyReopened,
     StudyStopped,
@@ -67,6 +70,17 @@ class TrialState:
         return self.held is not None and self.resolved is None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reopening:
+    """From where budgets and counts of faults begin: the opening of the study, or the last time it was reopened."""
+
+    at: datetime
+    position: int = 0
+    trials: int = 0
+    closed: int = 0
+    shifts: int = 0
+
+
 @dataclass(kw_only=True)
 class Study:
     """The fold. Made by `fold` only; readers treat it as frozen."""
@@ -77,17 +91,23 @@ class Study:
     incumbent_card: str | None = None
     incumbent_since: int = 0  # position at which the incumbent was adopted
     cards: dict[str, Card] = field(default_factory=dict)
+    open_card: Card | None = None  # the admitted card that has no last word yet; at most one
     closed: dict[str, CardClosed] = field(default_factory=dict)
+    closed_at: list[int] = field(default_factory=list)  # positions, in the order of `closed`
     kept: list[ConfigurationKept] = field(default_factory=list)
     trials: dict[str, TrialState] = field(default_factory=dict)
+    open_trial: TrialState | None = None  # the one that was started and has no record yet; at most one
     phases: list[TrialsClassified] = field(default_factory=list)
     rejected: list[CardRejected] = field(default_factory=list)
     proposer_failures: list[ProposerFailed] = field(default_factory=list)
     refutations: list[Refutation] = field(default_factory=list)
     approvals_used: dict[str, ApprovalUsed] = field(default_factory=dict)
     directives: list[OperatorSpoke] = field(default_factory=list)
+    evaluations: dict[str, list[QualityEvaluated]] = field(default_factory=dict)  # by card
     stopped: StudyStopped | None = None
+    reopened: Reopening
     last_at: datetime
+    drift: DriftWatch
 
     @property
     def goal(self) -> Goal:
@@ -98,22 +118,24 @@ class Study:
         return self.opened.study_id
 
     @property
-    def open_trial(self) -> TrialState | None:
-        """The trial that was started and has no record yet; at most one."""
-        return next((t for t in reversed(self.trials.values()) if t.record is None), None)
-
-    @property
     def held_trial(self) -> TrialState | None:
-        return next((t for t in self.trials.values() if t.is_held), None)
-
-    @property
-    def open_card(self) -> Card | None:
-        """The admitted card that has no last word yet; at most one."""
-        return next((c for digest, c in reversed(self.cards.items()) if digest not in self.closed), None)
+        """Only a trial without a record can be held."""
+        return self.open_trial if self.open_trial is not None and self.open_trial.is_held else None
 
     def card_trials(self, card_digest: str | None, tier: Tier) -> list[TrialState]:
         """Trials of one card (None: of the incumbent) at one tier, in order."""
         return [t for t in self.trials.values() if t.started.card_digest == card_digest and t.started.tier is tier]
+
+    def closed_since(self, position: int) -> int:
+        """How many cards got their last word after this position."""
+        return sum(1 for at in self.closed_at if at > position)
+
+    def last_phase(self, card_digest: str) -> TrialsClassified | None:
+        return next((p for p in reversed(self.phases) if p.card_digest == card_digest), None)
+
+    def quality_of(self, card_digest: str) -> QualityOutcome:
+        evaluations = self.evaluations.get(card_digest)
+        return evaluations[-1].outcome if evaluations else "not_evaluated"
 
     def samples(self, config: ServingConfig, load: TrialLoad) -> list[Sample]:
         """Every valid run of this configuration at this load, in order."""
@@ -156,7 +178,13 @@ def fold(entries: Iterable[LedgerEntry]) -> Study:
 def _opened(entry: LedgerEntry) -> Study:
     if not isinstance(entry, StudyOpened):
         raise InvalidTransition(f"a ledger begins with study_opened, this one with {entry.kind}")
-    return Study(opened=entry, incumbent=entry.starting, last_at=entry.at)
+    return Study(
+        opened=entry,
+        incumbent=entry.starting,
+        last_at=entry.at,
+        reopened=Reopening(at=entry.at),
+        drift=DriftWatch(goal=entry.goal),
+    )
 
 
 def extend(study: Study, entries: Iterable[LedgerEntry]) -> None:
@@ -171,13 +199,14 @@ def _apply(study: Study, entry: LedgerEntry, position: int) -> None:  # noqa: C9
     check_entry(study, entry)
     match entry:
         case CardAdmitted():
-            study.cards[entry.card.digest] = entry.card
+            study.cards[entry.card.digest] = study.open_card = entry.card
         case CardRejected():
             study.rejected.append(entry)
         case ProposerFailed():
             study.proposer_failures.append(entry)
         case TrialStarted():
-            study.trials[entry.trial_id] = TrialState(started=entry, position=position)
+            study.open_trial = TrialState(started=entry, position=position)
+            study.trials[entry.trial_id] = study.open_trial
         case TrialFinished():
             _finish(study, entry)
         case TrialsClassified():
@@ -186,10 +215,13 @@ def _apply(study: Study, entry: LedgerEntry, position: int) -> None:  # noqa: C9
                 study.trials[trial_id].classification = entry.classification
         case CardClosed():
             _close(study, entry)
+            study.closed_at.append(position)
         case ConfigurationKept():
             study.kept.append(entry)
             study.incumbent, study.incumbent_card = entry.config, entry.card_digest
             study.incumbent_since = position
+        case QualityEvaluated():
+            _evaluate(study, entry)
         case ApprovalUsed():
             study.approvals_used[entry.card_digest] = entry
         case OperatorSpoke():
@@ -203,6 +235,13 @@ def _apply(study: Study, entry: LedgerEntry, position: int) -> None:  # noqa: C9
             study.stopped = entry
         case StudyReopened():
             study.stopped = None
+            study.reopened = Reopening(
+                at=entry.at,
+                position=position,
+                trials=len(study.trials),
+                closed=len(study.closed),
+                shifts=len(study.drift.shifts),
+            )
         case StudyOpened():
             raise AssertionError("check_entry lets no second study_opened through")
         case _:
@@ -212,23 +251,33 @@ def _apply(study: Study, entry: LedgerEntry, position: int) -> None:  # noqa: C9
 def _finish(study: Study, entry: TrialFinished) -> None:
     record = entry.record
     state = study.trials[record.trial_id]
-    state.record, state.finished_at = record, entry.at
+    state.record, state.finished_at, study.open_trial = record, entry.at, None
     if record.measurement is not None:
         state.sample = Sample(
             trial_id=record.trial_id,
             tier=state.started.tier,
             config=state.started.config,
             fingerprint=state.started.config.fingerprint(),
+            scenario=study.goal.scenario,
             scenario_digest=study.opened.scenario_digest,
             load=state.started.load,
             build=record.server_version,
             measurement=record.measurement,
             position=state.position,
         )
+        study.drift.observe(state.sample)
+
+
+def _evaluate(study: Study, entry: QualityEvaluated) -> None:
+    study.evaluations.setdefault(entry.card_digest, []).append(entry)
+    study.kept = [
+        k.model_copy(update={"quality": entry.outcome}) if k.card_digest == entry.card_digest else k for k in study.kept
+    ]
 
 
 def _close(study: Study, entry: CardClosed) -> None:
     study.closed[entry.card_digest] = entry
+    study.open_card = None
     if entry.classification.route is Route.VALID_NEGATIVE:
         card = study.cards[entry.card_digest]
         study.refutations.append(

@@ -95,8 +95,10 @@ class Reason(StrEnum):
     SLO_VIOLATED = "slo_violated"
     INFEASIBLE = "infeasible"
     NO_SIGNIFICANT_GAIN = "no_significant_gain"
+    QUALITY_FAILED = "quality_failed"  # faster, but an evaluation of its outputs failed
     # promising
     GAIN = "gain"
+    NOT_EXCLUDED = "not_excluded"  # screening could not rule a gain out; only confirmation can say
 
 
 FAULT_REASONS = frozenset(

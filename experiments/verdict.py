@@ -1,11 +1,12 @@
 """Judge a phase of a card: decided with a classification, or undecided with the arm to run next.
 
-Guards: no keep on a single sample, no gain inside the noise, and the run that selected a configuration is never used
-again as evidence about it.
+Guards: no keep on a single sample, no gain inside the noise, the run that selected a configuration is never used again
+as evidence about it, and runs from before a shift of the pool are never compared with runs after it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,12 +18,24 @@ from experiments.classification import (
     classify_effect,
     classify_failure,
     classify_incomparable,
+    classify_not_evaluated,
+    classify_quality,
     classify_slo,
 )
 from experiments.comparison import Comparison, Refusal, Sample, compare, metric_value
-from experiments.ledger import CardClosed, ConfigurationKept, LedgerEntry, TrialsClassified
+from experiments.drift import INCUMBENT_TIERS
+from experiments.ledger import CardClosed, ConfigurationKept, LedgerEntry, QualityOutcome, TrialsClassified
 from experiments.measurement import WindowKind
-from experiments.statistics import Noise, Verdict, judge, pool_noise
+from experiments.statistics import (
+    GIVE_UP_CONFIRMATION,
+    Noise,
+    Plan,
+    Verdict,
+    effective_pairs,
+    judge,
+    plan_pairs,
+    pool_noise,
+)
 from experiments.study import Study, TrialState
 from experiments.tier_load import load_of
 from experiments.trial import Reason, Route, Tier, TrialLoad
@@ -42,13 +55,19 @@ class Undecided:
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:
+    """`awaits_quality`: confirmed, but the goal wants its outputs evaluated before it is kept. `is_recorded`: its phase
+    is in the ledger already, so that only the last word is missing."""
+
     classification: Classification
     trial_ids: tuple[str, ...]
+    quality: QualityOutcome = "not_evaluated"
+    awaits_quality: bool = False
+    is_recorded: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Phase:
-    """What one phase is judged on."""
+    """What one phase is judged on: runs of the present state of the pool."""
 
     study: Study
     card: Card
@@ -62,54 +81,97 @@ class _Phase:
     def trial_ids(self) -> tuple[str, ...]:
         return tuple(t.started.trial_id for t in self.trials)
 
+    @property
+    def noise(self) -> Noise:
+        return noise_of(self.study, self.study.goal.objective.metric, self.window)
+
+    def plan(self, noise: Noise) -> Plan:
+        goal, rule = self.study.goal, self.study.goal.confirmation
+        return plan_pairs(
+            noise,
+            confidence=goal.confidence,
+            detect=rule.detect,
+            min_effect=goal.min_effect,
+            pairs_min=rule.pairs_min,
+            pairs_max=rule.pairs_max,
+        )
+
+    def beside(self) -> list[Sample]:
+        """Runs of the incumbent that were interleaved with this phase."""
+        began = self.challenger[0].position if self.challenger else self.study.position
+        return [s for s in self.incumbent if s.position > began]
+
     def decided(self, classification: Classification) -> Decided:
         return Decided(classification=classification, trial_ids=self.trial_ids)
 
 
 def judge_screening(study: Study, card: Card) -> Decided | Undecided:
-    """Short runs of the challenger against the incumbent's runs at the same load."""
+    """Short runs of the challenger against the incumbent's at the same load: they sort out, they never keep.
+
+    A card is given up only where a worthwhile gain is excluded. What `screening.repeats` runs leave open goes to
+    confirmation.
+    """
     phase = _phase(study, card, Tier.SCREENING, study.goal.screening.window)
-    failed = _failed(phase)
-    if failed is not None:
-        return failed
-    again = len(phase.challenger) < study.goal.screening.repeats
-    if not phase.challenger:
-        return Undecided(arm=Arm.CHALLENGER)
-    return _judge(phase, again) or Undecided(arm=Arm.CHALLENGER)
+    settled = _failed(phase)
+    if settled is None and phase.challenger:
+        is_last = len(phase.challenger) >= study.goal.screening.repeats
+        settled = _judge(phase, at_end=Verdict.NOT_EXCLUDED if is_last else None)
+    return settled or Undecided(arm=Arm.CHALLENGER)
 
 
 def judge_confirmation(study: Study, card: Card) -> Decided | Undecided:
-    """Interleaved formal runs of both arms, at least `pairs_min` of each, until decided or `pairs_max`."""
-    goal = study.goal
-    phase = _phase(study, card, Tier.CONFIRMATION, goal.objective.window)
-    failed = _failed(phase)
-    if failed is not None:
-        return failed
-    pairs = min(len(phase.challenger), len(phase.incumbent))
-    if pairs >= goal.confirmation.pairs_min:
-        decided = _judge(phase, may_measure_again=pairs < goal.confirmation.pairs_max)
-        if decided is not None:
-            return decided
-    needed = max(goal.confirmation.pairs_min, pairs + 1)
-    return Undecided(arm=_next_arm(phase, needed))
+    """Interleaved formal runs of both arms: at least `pairs_min`, then as many as the noise asks for.
+
+    The planned number follows the noise as it is known now; at its end an undecided effect is no gain.
+    """
+    phase = _phase(study, card, Tier.CONFIRMATION, study.goal.objective.window)
+    settled = _failed(phase)
+    least = study.goal.confirmation.pairs_min
+    if settled is None and min(len(phase.challenger), len(phase.beside())) >= least:
+        plan = phase.plan(phase.noise)
+        done = effective_pairs(len(phase.incumbent), len(phase.challenger)) >= plan.pairs
+        settled = _judge(phase, at_end=Verdict.NO_GAIN if done else None, planned_pairs=plan.pairs)
+    return settled or Undecided(arm=_next_arm(phase, least))
+
+
+def judge_quality(study: Study, card: Card) -> Decided | None:
+    """The last word on a confirmed card that waited for an evaluation; None while that is still to be had."""
+    phase, evaluations = study.last_phase(card.digest), study.evaluations.get(card.digest, [])
+    if phase is None or not evaluations:
+        return None
+    outcome, detail = evaluations[-1].outcome, evaluations[-1].detail
+    if outcome == "not_evaluated" and len(evaluations) < FAULT_TRIES:
+        return None
+    confirmed = phase.classification
+    classification = (
+        classify_not_evaluated(confirmed, detail)
+        if outcome == "not_evaluated"
+        else classify_quality(confirmed, passed=outcome == "passed", detail=detail)
+    )
+    return Decided(classification=classification, trial_ids=phase.trial_ids, quality=outcome, is_recorded=True)
 
 
 def _phase(study: Study, card: Card, tier: Tier, window: WindowKind) -> _Phase:
     trials = study.card_trials(card.digest, tier)
+    since = study.drift.since
     return _Phase(
         study=study,
         card=card,
         tier=tier,
         window=window,
         trials=trials,
-        challenger=[t.sample for t in trials if t.sample is not None],
+        challenger=[t.sample for t in trials if t.sample is not None and t.position >= since],
         incumbent=clean_samples(study, load_of(study, study.incumbent, tier)),
     )
 
 
 def clean_samples(study: Study, load: TrialLoad) -> list[Sample]:
-    """Runs of the incumbent that did not select it: its screening is left out, because it was chosen for being high."""
-    return [s for s in study.samples(study.incumbent, load) if s.tier is not Tier.SCREENING]
+    """Runs that the incumbent made as the incumbent, since the pool last shifted.
+
+    Those that made it the incumbent are left out: they were chosen for being high.
+    """
+    since = max(study.incumbent_since, study.drift.since)
+    return [s for s in study.samples(study.incumbent, load) if s.tier in INCUMBENT_TIERS and s.position >= since]
 
 
 def _failed(phase: _Phase) -> Decided | None:
@@ -126,16 +188,20 @@ def _failed(phase: _Phase) -> Decided | None:
     return phase.decided(classification) if faults >= FAULT_TRIES else None
 
 
-def _judge(phase: _Phase, may_measure_again: bool) -> Decided | None:
+def _judge(phase: _Phase, *, at_end: Verdict | None, planned_pairs: int | None = None) -> Decided | None:
+    """`at_end`: what an undecided effect means where this was the last run, None where it was not."""
     study, goal = phase.study, phase.study.goal
+    noise = phase.noise
     result = compare(
         phase.incumbent,
         phase.challenger,
         phase.card.draft.change,
         metric=goal.objective.metric,
         window=phase.window,
-        noise=noise_of(study, goal.objective.metric, phase.window),
+        noise=noise,
         confidence=goal.confidence,
+        planned_pairs=planned_pairs,
+        give_up=goal.screening.give_up if phase.tier is Tier.SCREENING else GIVE_UP_CONFIRMATION,
     )
     comparison = result if isinstance(result, Comparison) else None
     violated = violations(study, phase.challenger, phase.window)
@@ -145,9 +211,22 @@ def _judge(phase: _Phase, may_measure_again: bool) -> Decided | None:
         return phase.decided(classify_incomparable(result))
     if violations(study, phase.incumbent, phase.window):
         # Feasible beats infeasible whatever the throughput: the goal is the SLO first.
-        return phase.decided(classify_effect(Verdict.GAIN, result))
-    verdict = judge(result.effect(), min_effect=goal.min_effect, may_measure_again=may_measure_again)
-    return None if verdict is Verdict.MEASURE_AGAIN else phase.decided(classify_effect(verdict, result))
+        return _promising(phase, classify_effect(Verdict.GAIN, result))
+    verdict = judge(result.effect(), min_effect=goal.min_effect, worthwhile=phase.plan(noise).worthwhile)
+    if verdict is Verdict.MEASURE_AGAIN:
+        verdict = at_end or verdict
+    return None if verdict is Verdict.MEASURE_AGAIN else _promising(phase, classify_effect(verdict, result))
+
+
+def _promising(phase: _Phase, classification: Classification) -> Decided:
+    quality = phase.study.goal.quality
+    awaits = (
+        phase.tier is Tier.CONFIRMATION
+        and classification.route is Route.PROMISING
+        and quality is not None
+        and quality.required
+    )
+    return Decided(classification=classification, trial_ids=phase.trial_ids, awaits_quality=awaits)
 
 
 def violations(study: Study, samples: list[Sample], window: WindowKind) -> tuple[str, ...]:
@@ -173,28 +252,29 @@ def _constrained(sample: Sample, metric: str, window: WindowKind) -> float | Non
 
 
 def noise_of(study: Study, metric: str, window: WindowKind) -> Noise:
-    """Run-to-run noise of this pool: repeats of one configuration at one load, pooled."""
-    groups: dict[tuple[str, TrialLoad], list[float]] = defaultdict(list)
+    """Run-to-run noise of this pool: repeats of one configuration at one load, pooled. A shift is not noise."""
+    groups: dict[tuple[str, TrialLoad, int], list[float]] = defaultdict(list)
+    shifts = [shift.position for shift in study.drift.shifts]
     for sample in study.all_samples():
         value = metric_value(sample, metric, window)
-        if value is not None:
-            groups[sample.fingerprint, sample.load].append(value)
+        if value is not None and value > 0:
+            groups[sample.fingerprint, sample.load, bisect_right(shifts, sample.position)].append(value)
     return pool_noise(groups.values(), study.goal.noise.assumed)
 
 
-def _next_arm(phase: _Phase, needed: int) -> Arm:
-    """Whichever arm lacks runs; if both do, the one that did not run last, so that slow drift hits both alike."""
-    lacks_challenger = len(phase.challenger) < needed
-    lacks_incumbent = len(phase.incumbent) < needed
-    if lacks_challenger and lacks_incumbent:
-        last_challenger = max((s.position for s in phase.challenger), default=0)
-        last_incumbent = max((s.position for s in phase.incumbent), default=0)
-        return Arm.INCUMBENT if last_challenger > last_incumbent else Arm.CHALLENGER
-    return Arm.CHALLENGER if lacks_challenger else Arm.INCUMBENT
+def _next_arm(phase: _Phase, least: int) -> Arm:
+    """Challenger and incumbent take turns, so that slow drift hits both alike.
+
+    Older runs of the incumbent count as well, so beyond the least number of pairs it needs to run only beside every
+    second run of the challenger.
+    """
+    challengers, beside = len(phase.challenger), len(phase.beside())
+    wanted = max(min(challengers, least), challengers // 2)
+    return Arm.INCUMBENT if beside < wanted or len(phase.incumbent) < challengers else Arm.CHALLENGER
 
 
 def entries_of_phase(card: Card, tier: Tier, decided: Decided, at: datetime) -> tuple[LedgerEntry, ...]:
-    """What a decided phase writes: its route, and the card's last word unless confirmation follows."""
+    """What a decided phase writes: its route, and the card's last word unless something has to follow first."""
     classification = decided.classification
     phase = TrialsClassified(
         at=at,
@@ -204,16 +284,18 @@ def entries_of_phase(card: Card, tier: Tier, decided: Decided, at: datetime) -> 
         classification=classification,
     )
     promising = classification.route is Route.PROMISING
-    if promising and tier is Tier.SCREENING:
+    if promising and (tier is Tier.SCREENING or decided.awaits_quality):
         return (phase,)
     closed = CardClosed(at=at, card_digest=card.digest, classification=classification, kept=promising)
+    last = (closed,) if decided.is_recorded else (phase, closed)
     if not promising:
-        return (phase, closed)
+        return last
     kept = ConfigurationKept(
         at=at,
         name=f"{card.name}-{card.digest[:6]}",
         card_digest=card.digest,
         config=card.config,
         trial_ids=decided.trial_ids,
+        quality=decided.quality,
     )
-    return (phase, closed, kept)
+    return (*last, kept)

@@ -243,7 +243,7 @@ def test_good_goal_is_read_whole() -> None:
     assert goal.constraints[0] == Constraint(metric="tpot_mean", bound=Bound(op=Op.LESS, limit=20.0))
     assert [str(c) for c in goal.constraints] == ["tpot_mean < 20 ms", "failed_requests == 0"]
     assert goal.screening.window is WindowKind.WHOLE
-    assert (goal.confirmation.pairs_min, goal.confirmation.pairs_max, goal.noise.repeats) == (2, 6, 3)
+    assert (goal.confirmation.pairs_min, goal.confirmation.pairs_max, goal.noise.repeats) == (2, 28, 3)
     assert goal.window_floor.requests == 128
     assert goal.space.knob(Path(Role.PREFILL, Kind.FLAG, "prefill-max-requests")) == goal.knobs[0]
     assert goal.knobs[1].cost is Cost.HOT
