@@ -46,7 +46,9 @@ class ClientRecord:
         count = self.output_tokens
         if self.garbled:
             return "�" * 24 + " ".join(["���"] * count)
-        return " ".join(_WORDS[(self.index * 31 + place) % len(_WORDS)] for place in range(count))
+        start = self.index * 31 % len(_WORDS)
+        words = _WORDS * ((start + count) // len(_WORDS) + 1)
+        return " ".join(words[start : start + count])
 
 
 def records_of(trace: RunTrace, requests: Sequence[Request]) -> list[ClientRecord]:
