@@ -43,6 +43,7 @@ calibrate: $(STAMP)  ## the serving model against the field record
 
 lab: $(STAMP)  ## a small study on a real SGLang pair behind a real router and sshd (3 GB, outside the repository)
 	@mkdir -p $(BUILD)
+	rm -rf $(BUILD)/lab
 	tests/lab/install.sh
 	$(BIN)/python -m tests.lab.run --folder $(BUILD)/lab --out $(BUILD)/lab.json
 

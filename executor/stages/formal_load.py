@@ -6,6 +6,7 @@ work on the pool. No error on the way, and no finding of a person, becomes more 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from executor.remote_host import JobState, JobStatus, RemoteHost
 from executor.stage_result import Done, Faulted, StageResult, Unknown, Waiting
 from executor.stages.client_job import TTL_GRACE_S, launch_client
 from executor.stages.diagnosis import describe_dead, fault_of, states_of
-from executor.stages.serving import service_of
+from executor.stages.serving import is_up, service_of
 from executor.standing import fault_payload
 from executor.trial_context import TrialContext
 from executor.trial_plan import measure_job, trial_directory
@@ -25,6 +26,9 @@ from experiments.errors import HostError, HostUnreachable
 from experiments.ledger import Finding
 from experiments.serving_config import Role
 from experiments.trial import Reason, Sent, Stage
+
+WATCH_S = 5.0  # between two looks at the servers while the load runs
+CLIENT_PATIENCE_S = 30.0  # that a client is given to notice the death of a server
 
 
 def measure_intent(context: TrialContext) -> dict[str, Any]:
@@ -46,8 +50,38 @@ def measure(context: TrialContext, intent: Mapping[str, Any]) -> StageResult:
     watched = _send_once(context, load)
     if not isinstance(watched, bool):
         return watched
-    end = wait_for_job(context, host, load.job_id, context.timeout_s + TTL_GRACE_S)
+    servers = _ServerWatch(context)
+
+    def is_over(state: JobState) -> bool:
+        return not state.is_live or servers.have_died()
+
+    end = wait_for_job(context, host, load.job_id, context.timeout_s + TTL_GRACE_S, until=is_over)
+    if end.state is not None and end.state.is_live and not end.cancelled and servers.have_died():
+        return _cut_short(context, load)
     return _judge_end(context, load, end, watched=watched)
+
+
+class _ServerWatch:
+    """Whether a server of the trial is gone for good while its load runs.
+
+    A client waits for a dead decode server as long as its own time-outs say, which is minutes to hours. It is given
+    some patience to end by itself, because then its records say what became of each request.
+    """
+
+    def __init__(self, context: TrialContext) -> None:
+        self._context = context
+        self._looked = self._gone_since = -math.inf
+
+    def have_died(self) -> bool:
+        now = self._context.clock.monotonic()
+        if now - self._looked >= WATCH_S:
+            self._looked = now
+            if is_up(self._context):
+                self._gone_since = -math.inf
+            elif self._gone_since == -math.inf:
+                self._gone_since = now
+                self._context.say("a server has died under the load")
+        return self._gone_since != -math.inf and now - self._gone_since >= CLIENT_PATIENCE_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +189,16 @@ def _finished(context: TrialContext, state: JobState, run: ClientRun, *, watched
         "server_death": None if died is None else fault_payload(died),
     }
     return Done(payload=payload, note=f"the client ended: {_end_of(state)}")
+
+
+def _cut_short(context: TrialContext, load: _FormalLoad) -> Faulted | Unknown:
+    """End a client that waits for a dead server. Some of its requests were sent; what became of them is not known."""
+    state = load.host.cancel(load.job_id, context.lease_on(load.name))
+    service = service_of(context.payloads[Stage.LAUNCH])
+    what = "a server died under the load, and its client was ended"
+    if state.is_live:
+        return Unknown(detail=f"{what}, but {load.place} would not end")
+    return fault_of(context, service, what, reason=Reason.ENVIRONMENT, sent=Sent.UNKNOWN, client_job=load.job_id)
 
 
 def _end_of(state: JobState) -> str:

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from executor.clock import SystemClock
-from executor.engines import host_check
-from executor.pool import Build, Pool, parse_pool
-from executor.remote_host import HostAddress, RemoteHost
-from executor.simulated.pool import serve, write_pool_files
+from executor.pool import Build, Pool
 from executor.stage_result import Done, Faulted
 from executor.stages.preparation import check
-from executor.trial_context import TrialContext
-from executor.trial_plan import TrialPlan
-from experiments.baseline import parse_baseline
 from experiments.errors import InputError
-from experiments.goal import parse_goal
 from experiments.serving_config import Path as SettingPath
 from experiments.serving_config import ServingConfig, Value
-from experiments.trial import NOT_OBSERVED, Reason, Tier, TrialLoad
+from experiments.trial import NOT_OBSERVED, Reason
 from tests.executor.engines.test_host_check import POLICY, install
+from tests.executor.stage_bench import BASELINE, Bench, numbers
 
-DEMO = Path(host_check.__file__).parents[2] / "agent" / "demo" / "16k-zero-cache"
-GOAL = parse_goal((DEMO / "goal.yaml").read_bytes(), "goal.yaml")
-BASELINE = parse_baseline((DEMO / "baseline.yaml").read_bytes(), "baseline.yaml")
 CAP = "prefill.flag.prefill-max-requests"
-numbers = itertools.count(1)
 
 # A parser with a flag that only warns, as retired flags of real releases do.
 SERVER_ARGS = """
@@ -51,76 +39,6 @@ class ServerArgs:
             parser.add_argument("--" + name)
         parser.add_argument("--prefill-round-robin-balance", action=DeprecatedAction)
 """
-
-
-@dataclass
-class Bench:
-    """The hosts, and contexts of trials on them."""
-
-    pool: Pool
-    hosts: Mapping[str, RemoteHost]
-    study: str = field(default_factory=lambda: f"study-{next(numbers)}")
-
-    def trial(self, config: ServingConfig, parent: ServingConfig | None = None) -> TrialContext:
-        load = GOAL.scenario.load
-        plan = TrialPlan(
-            study_id=self.study,
-            trial_id=f"{self.study}-t{next(numbers):03d}",
-            tier=Tier.SCREENING,
-            config=config,
-            parent=parent,
-            scenario=GOAL.scenario,
-            load=TrialLoad(requests=320, concurrency=load.concurrency, rate=load.rate, cache="zero"),
-            floor=GOAL.window_floor,
-            native_rule=GOAL.native_rule,
-        )
-        return TrialContext(
-            plan=plan,
-            pool=self.pool,
-            hosts=self.hosts,
-            gate=lambda _: None,
-            clock=SystemClock(),
-            report=lambda _: None,
-            artifacts=Path("/nonexistent"),
-        )
-
-    def questions(self) -> int:
-        return sum(".ask-" in job.job_id for host in self.hosts.values() for job in host.jobs() if self.is_ours(job))
-
-    def is_ours(self, job: object) -> bool:
-        return str(getattr(job, "job_id", "")).startswith(f"{self.study}.")
-
-
-@pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pool, dict[str, RemoteHost]]]:
-    folder = tmp_path_factory.mktemp("pool")
-    pool = parse_pool(write_pool_files(folder).read_bytes(), "pool.yaml")
-    servers = serve(folder)
-    hosts = {
-        name: RemoteHost(
-            HostAddress(
-                name=name,
-                ssh=host.ssh,
-                ssh_config=pool.ssh.config,
-                known_hosts=pool.ssh.known_hosts,
-                workdir=pool.workdir_of(name),
-                python=host.python,
-            ),
-            SystemClock(),
-        )
-        for name, host in pool.hosts.items()
-    }
-    yield pool, hosts
-    for host in hosts.values():
-        host.close()
-    for server in servers:
-        server.stop()
-
-
-@pytest.fixture
-def bench(machines: tuple[Pool, dict[str, RemoteHost]]) -> Bench:
-    pool, hosts = machines
-    return Bench(pool=pool, hosts=hosts)
 
 
 def changed(name: str, value: Value, parent: ServingConfig = BASELINE) -> ServingConfig:

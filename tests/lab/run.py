@@ -60,6 +60,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("build/lab.json"))
     parser.add_argument("--only", choices=["study", "kill", "orphan"], action="append")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that hosts and servers are ended on the way out
     folder, began, outcome = options.folder.resolve(), time.monotonic(), Outcome()
     chosen = options.only or ["study", "kill", "orphan"]
     make_model()
@@ -200,7 +201,9 @@ class Product:
     def __enter__(self) -> subprocess.Popen[bytes]:
         return self.process
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is SystemExit:
+            os.killpg(self.process.pid, signal.SIGKILL)
         if self.process.poll() is None:
             write_control_mode(self.workspace, "stop")
             try:
