@@ -117,6 +117,13 @@ EFFECTS: tuple[KnobEffect, ...] = (
     KnobEffect(
         name="speculative-num-steps",
         wall=Wall.DECODE_BATCH,
+        toward=Toward.MORE,
+        mechanism="Every accepted draft token saves a decode step, and decode is what holds the service up.",
+        gain=(-0.05, 0.50),
+    ),
+    KnobEffect(
+        name="speculative-num-steps",
+        wall=Wall.DECODE_BATCH,
         toward=Toward.EITHER,
         mechanism="Longer drafts raise the tokens accepted per verify step while the output is easy to predict.",
         signs=("decode.accept_length",),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from agent.planner.gaussian_process import Axis
 from agent.planner.moves import Move, bundle_moves, change_of, cost_of, single_moves
 from agent.planner.packet import EvidencePacket, Proposal
+from agent.planner.rules import expected_of_mechanism
 from agent.planner.surrogate import Outlook, Surrogate, Values
 from experiments.card import CardDraft, EvidenceRef, Prediction, Source
 from experiments.knob import Cost
@@ -22,6 +23,9 @@ MAX_DRAFTS = 3
 EFFORT = {Cost.HOT: 1.0, Cost.RESTART: 2.5, Cost.REBUILD: 10.0}
 FIRST_TURN = 1.3  # of a knob that was never turned
 STRUCTURE = 3.0  # of a layout, a type or a switch that was never run
+LEAST_WORTH = 0.002
+FAIR_CHANCE = 0.6
+WRONG_WAY = 0.3  # of what a move promises that a mechanism speaks against
 BUNDLE_WORTH = 0.7  # a bundle credits no part, so it has to promise that much more than a single change
 
 
@@ -32,15 +36,24 @@ class Ranked:
     move: Move
     outlook: Outlook
     weight: float
+    mechanism: float  # the usual gain of a mechanism that speaks for it
 
     @property
     def worth(self) -> float:
-        return self.weight * self.outlook.worth / EFFORT[cost_of(self.move)]
+        likely = self.outlook.keeps_limits * self.outlook.starts
+        gain = self.outlook.improvement * (WRONG_WAY if self.mechanism < 0 else 1.0) + max(self.mechanism, 0.0)
+        return self.weight * gain * likely / EFFORT[cost_of(self.move)]
+
+    @property
+    def may_be_bundle(self) -> bool:
+        """Two changes at once need a fair chance to run within the limits and to gain something."""
+        return min(self.outlook.keeps_limits, self.outlook.starts) >= FAIR_CHANCE and self.outlook.gain_high > 0.02
 
     @property
     def hope(self) -> float:
         """Orders what promises nothing: how good it would be if all went well, against what may go wrong."""
-        return self.outlook.gain_high + math.log(max(self.outlook.keeps_limits * self.outlook.starts, 1e-9))
+        likely = self.outlook.keeps_limits * self.outlook.starts
+        return self.outlook.gain_high + 0.1 * math.log(max(likely, 1e-9))
 
 
 class OptimizerProposer:
@@ -67,11 +80,11 @@ def rank(packet: EvidencePacket, surrogate: Surrogate) -> list[Ranked]:
     outlooks = surrogate.outlooks([_values(packet, move) for move in moves])
     seen = seen_values(packet)
     ranked = [
-        Ranked(move=move, outlook=outlook, weight=_weight(move, seen))
+        Ranked(move=move, outlook=outlook, weight=_weight(move, seen), mechanism=_mechanism(packet, move, seen))
         for move, outlook in zip(moves, outlooks, strict=True)
     ]
-    ranked = [r for r in ranked if len(r.move) == 1 or r.worth > 0.002]
-    return sorted(ranked, key=lambda r: (-round(r.worth, 6), -round(r.hope, 6), _lot(packet, r.move)))
+    ranked = [r for r in ranked if len(r.move) == 1 or r.may_be_bundle]
+    return sorted(ranked, key=lambda r: (-r.worth if r.worth > LEAST_WORTH else 0.0, -round(r.hope, 6), _lot(packet, r.move)))
 
 
 def seen_values(packet: EvidencePacket) -> dict[str, set[Value]]:
@@ -87,6 +100,15 @@ def _weight(move: Move, seen: dict[str, set[Value]]) -> float:
     if Axis(knob.values).is_ordered:
         return FIRST_TURN if len(seen[knob.path]) < 2 else 1.0
     return STRUCTURE if value not in seen[knob.path] else 1.0
+
+
+def _mechanism(packet: EvidencePacket, move: Move, seen: dict[str, set[Value]]) -> float:
+    """What is known of a knob counts until it was turned here: then the runs know better."""
+    if len(move) > 1:
+        return 0.0
+    knob, value = move[0].knob, move[0].value
+    expected = expected_of_mechanism(packet, knob, value)
+    return min(expected, 0.0) if len(seen[knob.path]) > 1 else expected
 
 
 def _values(packet: EvidencePacket, move: Move) -> Values:

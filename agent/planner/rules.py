@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agent.planner.knob_table import EFFECTS, KnobEffect, Toward
+from agent.planner.knob_table import EFFECTS, KnobEffect, Toward, effects_of
 from agent.planner.packet import EvidencePacket, KnobPart, Proposal, WallPart
 from experiments.card import CardDraft, EvidenceRef, Prediction, Source, Wall
 from experiments.knob import Cost
@@ -58,11 +58,9 @@ def _candidates(packet: EvidencePacket) -> Iterable[_Candidate]:
 
 
 def _steps(packet: EvidencePacket, wall: WallPart, effect: KnobEffect, knob: KnobPart) -> Iterable[_Candidate]:
-    sign = packet.figures.get(effect.signs[0]) if effect.signs else None
-    if effect.signs and (sign is None or sign < effect.least_sign):
+    if not _is_shown(packet, effect) or _gives_away(packet, wall):
         return
-    if wall.wall is Wall.SLO and packet.objective.direction == "maximize":
-        return  # the constraint holds; giving throughput away is a trade-off that only a person asks for
+    sign = packet.figures.get(effect.signs[0]) if effect.signs else None
     for to_value in neighbours(knob, effect.toward):
         if to_value in knob.tried:
             continue
@@ -73,6 +71,34 @@ def _steps(packet: EvidencePacket, wall: WallPart, effect: KnobEffect, knob: Kno
             to_value=to_value,
             probability=_probability(packet, wall, knob, sign),
         )
+
+
+def expected_of_mechanism(packet: EvidencePacket, knob: KnobPart, value: Value) -> float:
+    """The usual gain of setting this knob so, by a mechanism whose wall and signs the evidence shows.
+
+    Below 0 where a mechanism says that this is the wrong way; 0 where none says anything.
+    """
+    found = [
+        _usual_gain(packet, wall, effect, knob) * way
+        for wall in packet.walls
+        for effect in effects_of(knob.name)
+        if effect.wall is wall.wall and _is_shown(packet, effect) and not _gives_away(packet, wall)
+        if (way := _way(effect.toward, knob, value)) != 0
+    ]
+    return max(found, key=abs, default=0.0)
+
+
+def _usual_gain(packet: EvidencePacket, wall: WallPart, effect: KnobEffect, knob: KnobPart) -> float:
+    low, high = effect.gain
+    return wall.strength * max((low + high) / 2, 0.0) * 0.4 ** _refuted(packet, knob)
+
+
+def _way(toward: Toward, knob: KnobPart, value: Value) -> int:
+    if toward is Toward.EITHER:
+        return 1
+    if isinstance(value, int | float) and isinstance(knob.current, int | float):
+        return 1 if (value > knob.current) is (toward is Toward.MORE) else -1
+    return 0
 
 
 def neighbours(knob: KnobPart, toward: Toward = Toward.EITHER) -> tuple[Value, ...]:
@@ -89,11 +115,25 @@ def neighbours(knob: KnobPart, toward: Toward = Toward.EITHER) -> tuple[Value, .
     return tuple(chosen)
 
 
+def _is_shown(packet: EvidencePacket, effect: KnobEffect) -> bool:
+    """The figures say that the mechanism has something to gain. One that was not observed says nothing."""
+    sign = packet.figures.get(effect.signs[0]) if effect.signs else None
+    return not effect.signs or (sign is not None and sign >= effect.least_sign)
+
+
+def _gives_away(packet: EvidencePacket, wall: WallPart) -> bool:
+    """The constraint holds; giving throughput away for it is a trade-off that only a person asks for."""
+    return wall.wall is Wall.SLO and packet.objective.direction == "maximize"
+
+
+def _refuted(packet: EvidencePacket, knob: KnobPart) -> int:
+    return sum(1 for o in packet.outcomes if o.path == knob.path and o.route == "valid_negative" and o.in_scope)
+
+
 def _probability(packet: EvidencePacket, wall: WallPart, knob: KnobPart, sign: float | None) -> float:
     """A standing wall and a strong sign make a gain likelier; refuted neighbours make it less likely."""
     base = 0.25 + 0.35 * wall.strength + (0.25 * min(sign * 2, 1.0) if sign is not None and sign <= 1 else 0.0)
-    refuted = sum(1 for o in packet.outcomes if o.path == knob.path and o.route == "valid_negative" and o.in_scope)
-    return round(min(base, 0.9) * 0.4**refuted, 3)
+    return round(min(base, 0.9) * 0.4 ** _refuted(packet, knob), 3)
 
 
 def _draft(candidate: _Candidate, packet: EvidencePacket) -> CardDraft:

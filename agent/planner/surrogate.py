@@ -39,7 +39,7 @@ class Outlook:
     """What is expected of one configuration against the incumbent. Gains are logarithms of ratios."""
 
     gain_mean: float
-    gain_low: float  # the 10th and 90th percentile
+    gain_low: float  # the 5th and 95th percentile
     gain_high: float
     improvement: float  # expected gain where it is one
     keeps_limits: float  # probabilities
@@ -93,8 +93,8 @@ class Surrogate:
         return [
             Outlook(
                 gain_mean=float(np.mean(row)),
-                gain_low=float(np.quantile(row, 0.1)),
-                gain_high=float(np.quantile(row, 0.9)),
+                gain_low=float(np.quantile(row, 0.05)),
+                gain_high=float(np.quantile(row, 0.95)),
                 improvement=float(np.mean(np.maximum(row - self._packet.objective.min_effect, 0.0))),
                 keeps_limits=float(keeps[index]),
                 starts=float(starts[index]),
