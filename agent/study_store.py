@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from executor.failpoints import failpoint
 from experiments.errors import LedgerConflict
 from experiments.ledger import LedgerEntry
+from experiments.lifecycle import check_entry
 from experiments.ports import Ledger
 from experiments.study import Study, extend, fold
 
@@ -29,6 +30,8 @@ class StudyStore:
     def append(self, entries: Sequence[LedgerEntry]) -> Study:
         """Append what was decided on the study as last read. Raises LedgerConflict, then forgets what it read."""
         study = self.read()
+        if entries:
+            check_entry(study, entries[0])  # nothing that the lifecycle forbids is stored, whoever decided it
         kind = entries[-1].kind if entries else "nothing"
         failpoint(f"ledger.{kind}.before_append")
         try:

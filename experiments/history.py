@@ -270,7 +270,9 @@ def _is_unsent(trial: TrialState, status: str, by_hand: Finding | None) -> bool:
     """A client may run and end without sending: then its data and the servers' logs said so."""
     failure = trial.record.failure if trial.record is not None else None
     judged_by_data = failure is not None and failure.stage in (Stage.COLLECT, Stage.ANALYSE)
-    return (status == ENDED and judged_by_data) or (status in LOST and by_hand is Finding.NEVER_RAN)
+    if status in LOST:
+        return judged_by_data or by_hand is Finding.NEVER_RAN
+    return status == ENDED and judged_by_data
 
 
 def _is_of(study: Study, job_id: str) -> bool:

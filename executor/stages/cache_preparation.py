@@ -47,7 +47,10 @@ def _prompts(context: TrialContext, part: str) -> list[str]:
 
 
 def _generate(context: TrialContext, prompt: str) -> tuple[int, int] | None:
-    """(cached, prompt) tokens of one request as the chat endpoint counts them; None if it failed."""
+    """(cached, prompt) tokens of one request as the chat endpoint counts them; None if it failed.
+
+    Never asked twice: a check that was answered unheard would find itself in the cache the second time.
+    """
     name, _, port = front_door(context)
     body = {
         "model": "",

@@ -12,6 +12,7 @@ from executor.bench.client_run import ClientRun
 from executor.client_command import compile_client, dataset_path
 from executor.service import Placed
 from executor.stage_result import Done, Faulted, StageResult, Waiting
+from executor.stages.asking import ask
 from executor.stages.cache_preparation import warm_cache
 from executor.stages.client_job import end_earlier_attempts, run_client
 from executor.stages.diagnosis import fault_of
@@ -85,15 +86,18 @@ def cache(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
 def _flush(context: TrialContext, server: Placed) -> str | None:
     """Flush when idle. A busy server refuses; older ones ignore the wait, so it is asked again."""
     said = ""
-    with context.hosts[server.host].http(server.port, HTTP_TIMEOUT_S + FLUSH_WAIT_S) as http:
-        for _ in range(FLUSH_TRIES):
-            try:
-                answer = http.post("/flush_cache", params={"timeout": FLUSH_WAIT_S})
-            except httpx.HTTPError as error:
-                return f"the cache was not flushed: {type(error).__name__}"
-            if answer.status_code == httpx.codes.OK:
-                return None
-            said = f"HTTP {answer.status_code} {answer.text[:80]!r}"
-            context.keep_leases()
-            context.clock.sleep(1.0)
+    for _ in range(FLUSH_TRIES):
+        try:
+            answer = ask(context, context.hosts[server.host], server.port, HTTP_TIMEOUT_S + FLUSH_WAIT_S, _ask_to_flush)
+        except httpx.HTTPError as error:
+            return f"the cache was not flushed: {type(error).__name__}"
+        if answer.status_code == httpx.codes.OK:
+            return None
+        said = f"HTTP {answer.status_code} {answer.text[:80]!r}"
+        context.keep_leases()
+        context.clock.sleep(1.0)
     return f"the cache was not flushed: {said}"
+
+
+def _ask_to_flush(http: httpx.Client) -> httpx.Response:
+    return http.post("/flush_cache", params={"timeout": FLUSH_WAIT_S})

@@ -19,6 +19,7 @@ from executor.job_wait import wait_for_job
 from executor.remote_host import HostRefused, JobSpec, JobStatus, RemoteHost
 from executor.service import Placed
 from executor.stage_result import Done, Faulted, StageResult
+from executor.stages.asking import ask
 from executor.stages.client_job import TTL_GRACE_S
 from executor.stages.serving import service_of
 from executor.trial_context import TrialContext
@@ -173,14 +174,14 @@ def _server_files(context: TrialContext) -> list[dict[str, Any]]:
         startup = host.read_log(server.job_id, 0, STARTUP_CAP_BYTES).data
         kept.append(_keep_bytes(context, f"{server.role}.startup.log", startup))
         if server.role is not Role.ROUTER:
-            kept.append(_keep_bytes(context, f"{server.role}.server_info.json", _server_info(host, server)))
+            kept.append(_keep_bytes(context, f"{server.role}.server_info.json", _server_info(context, server)))
     return kept
 
 
-def _server_info(host: RemoteHost, server: Placed) -> bytes:
+def _server_info(context: TrialContext, server: Placed) -> bytes:
+    host = context.hosts[server.host]
     try:
-        with host.http(server.port, HTTP_TIMEOUT_S) as http:
-            return http.get("/server_info").content
+        return ask(context, host, server.port, HTTP_TIMEOUT_S, lambda http: http.get("/server_info").content)
     except httpx.HTTPError:
         return b"{}"  # evidence only: what it would have said is then not observed
 

@@ -20,6 +20,7 @@ from executor.service import (
     start_missing,
 )
 from executor.stage_result import Done, Faulted, StageResult, Waiting
+from executor.stages.asking import ask
 from executor.stages.diagnosis import describe_dead, fault_of, states_of
 from executor.trial_context import TrialContext
 from experiments.errors import HostUnreachable, PortTaken
@@ -180,9 +181,9 @@ def _check_listener(context: TrialContext, server: Placed) -> Faulted | None:
 
 def _attest(context: TrialContext, server: Placed) -> Attestation | None:
     """None: the server did not answer with a description of itself."""
+    host = context.hosts[server.host]
     try:
-        with context.hosts[server.host].http(server.port, HTTP_TIMEOUT_S) as http:
-            described = http.get("/server_info").json()
+        described = ask(context, host, server.port, HTTP_TIMEOUT_S, lambda http: http.get("/server_info").json())
     except (httpx.HTTPError, ValueError):
         return None
     build = context.pool.build_named(context.plan.config.get_build(server.role))
@@ -198,8 +199,8 @@ def canary(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
         "sampling_params": {"max_new_tokens": CANARY_TOKENS, "temperature": 0.0, "ignore_eos": True},
     }
     try:
-        with context.hosts[name].http(port, context.timeout_s) as http:
-            answer = http.post("/generate", json=body)
+        host = context.hosts[name]
+        answer = ask(context, host, port, context.timeout_s, lambda http: http.post("/generate", json=body))
     except httpx.HTTPError as error:
         return fault_of(context, service, f"the canary got no answer: {type(error).__name__}", reason=Reason.LAUNCH)
     if answer.status_code != httpx.codes.OK:

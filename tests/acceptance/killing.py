@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -18,8 +19,18 @@ from experiments.study import Study
 from experiments.trial import Stage
 from tests.acceptance.goal_text import goal_text
 from tests.acceptance.service import RESUMED, SEQUENCE
-from tests.acceptance.testbed import PoolBed, make_study, open_pool, read, run_to_end, start_service, violations
+from tests.acceptance.testbed import (
+    PRELOAD,
+    PoolBed,
+    make_study,
+    open_pool,
+    read,
+    run_to_end,
+    start_service,
+    violations,
+)
 
+ROOT = Path(__file__).parents[2]
 PLACES = ("before_intent", "begun", "before_outcome", "recorded")
 SERVERS = ("prefill", "decode", "router")
 SENDS = {
@@ -146,10 +157,9 @@ def in_lanes(folder: Path, kills: int, seed: int, lanes: int = 2) -> Tally:
     return total
 
 
-def cold_start_s(workspace: Workspace, tuneloop: str) -> float:
-    """What a service costs that is not forked from a warm parent: the command up to its first answer."""
-    import subprocess
-
+def cold_start_s(tuneloop: str) -> float:
+    """What a service pays that is not forked from a warm parent: a new interpreter that imports all of the product."""
+    python = str(Path(tuneloop).with_name("python"))
     began = time.monotonic()
-    subprocess.run([tuneloop, "status", str(workspace.root)], check=True, capture_output=True)
+    subprocess.run([python, "-c", "import " + ", ".join(PRELOAD)], check=True, cwd=ROOT)
     return time.monotonic() - began

@@ -60,7 +60,7 @@ def test_an_outage_of_seconds_costs_seconds(desk: Desk, stage: Stage) -> None:
 def test_an_outage_while_the_load_runs_does_not_lose_it(desk: Desk) -> None:
     """The client goes on without us; its end is read when the host answers again."""
     desk.hosts.order({"fault": "client_hangs_after_finish", "program": "bench", "match": "/measure"})
-    with desk.at(Stage.MEASURE, lambda: outage(desk, 3.0), word="requests"):
+    with desk.at(Stage.MEASURE, lambda: outage(desk, 3.0), word=" s"):
         trial = desk.run()
 
     assert outcome(trial) == ("valid", "", "", "finished")

@@ -8,11 +8,13 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.entrypoints.operate import resolve_trial
 from agent.entrypoints.status import describe_status
+from executor.stages.client_job import launch_client
 from experiments.agenda import Hold, next_step
 from experiments.errors import InvalidTransition
 from experiments.history import Invariant
@@ -57,7 +59,7 @@ def lose(desk: Desk, *, whole: bool) -> None:
 def held(desk: Desk, *, whole: bool = True) -> TrialState:
     """A trial whose load was sent and whose end nobody knows."""
     desk.hosts.order(HANG)
-    with desk.at(Stage.MEASURE, lambda: lose(desk, whole=whole), word=" s" if not whole else "16/16"):
+    with desk.at(Stage.MEASURE, lambda: lose(desk, whole=whole), word=" s"):
         trial = desk.run()
     assert outcome(trial)[0] == "held"
     return trial
@@ -121,10 +123,16 @@ def test_found_dead_is_a_fault_whose_load_was_perhaps_sent(desk: Desk) -> None:
     assert desk.violations() == ()
 
 
-def test_found_never_ran_is_made_true_by_a_fence(desk: Desk) -> None:
-    """The host was away before the load was sent; the word is confirmed by it, and the id can never start again."""
+def test_found_never_ran_is_made_true_by_a_fence(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host was away as the load was to be sent; the word is confirmed by it, and the id can never start again."""
     trial_id = desk.started()
-    with desk.at(Stage.MEASURE, desk.hosts.shut):
+
+    def send_into_the_void(*asked: Any) -> Any:
+        desk.hosts.shut()
+        return launch_client(*asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("executor.stages.formal_load.launch_client", send_into_the_void)
         desk.go_on()
     trial = desk.study.trials[trial_id]
     assert outcome(trial)[0] == "held"
@@ -141,8 +149,8 @@ def test_found_never_ran_is_made_true_by_a_fence(desk: Desk) -> None:
 def test_a_word_that_the_host_contradicts_is_not_taken(desk: Desk) -> None:
     """The load ran to its end while its host was away: "never ran" is refused, "finished" goes on."""
     trial_id = desk.started()
-    with desk.at(Stage.MEASURE, desk.hosts.shut, word="requests"):
-        desk.hosts.order({**HANG, "times": 1})
+    desk.hosts.order(HANG)
+    with desk.at(Stage.MEASURE, desk.hosts.shut, word=" s"):
         desk.go_on()
     desk.hosts.open()
     trial = say(desk, desk.study.trials[trial_id], "never_ran")
