@@ -240,14 +240,12 @@ def wait_for(happened: Callable[[], bool], what: str, process: subprocess.Popen[
 
 
 def load_is_running(workspace: Workspace, pool: Pool) -> bool:
-    """The measure job exists, and since it does the prefill server has taken a whole chunk."""
+    """The measure job exists, and since the flush before it the prefill server has taken a whole chunk."""
     jobs = Path(pool.workdir_of("p0")) / ".tuneloop" / "jobs"
-    measure = next(iter(sorted(jobs.glob("*-t001.measure"))), None) if jobs.is_dir() else None
     log = newest_log(pool, "p0", "prefill")
-    if measure is None or log is None or not measure.name.startswith(study_id(workspace)):
+    if log is None or not (jobs / f"{study_id(workspace)}-t001.measure").is_dir():
         return False
-    since = (measure / "started.json").stat().st_mtime if (measure / "started.json").exists() else float("inf")
-    return time.time() > since and log.stat().st_mtime > since and b"#new-token: 1024" in log.read_bytes()[-2000:]
+    return b"#new-token: 1024" in log.read_bytes().rpartition(b"Cache flushed successfully!")[2]
 
 
 def study_id(workspace: Workspace) -> str:
