@@ -102,6 +102,7 @@ def undisturbed(workspace: Workspace, _: Pool, outcome: Outcome) -> None:
     """A whole study. Whatever its verdicts are, its records have to be right."""
     run_product(workspace, "check", limit_s=120)
     run_product(workspace, "run", limit_s=STUDY_LIMIT_S)
+    run_product(workspace, "audit", limit_s=120)
     study = read_study(workspace)
     outcome.ledger = str(workspace.ledger / "index.md")
     outcome.trials = len(study.trials)
@@ -156,6 +157,7 @@ def decode_dies(workspace: Workspace, pool: Pool, outcome: Outcome) -> None:
     trial = first_failure(workspace)
     if trial is None or trial.record is None or trial.record.failure is None:
         raise LabFailed("the trial has no recorded failure")
+    run_product(workspace, "audit", limit_s=120)
     outcome.killed_decode = describe_failure(trial)
     say(f"recorded: {outcome.killed_decode}")
     expect(trial.record.failure.stage is Stage.MEASURE, "the fault is one of stage measure")
