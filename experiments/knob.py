@@ -122,6 +122,8 @@ class Knob(Strict):
             raise FieldError(("role",), "param goes with role: client, and only with it")
         if self.layout is not None and self.role is Role.ROUTER:
             raise FieldError(("layout",), "the router has no expert layout")
+        if (self.build is not None) != (self.cost is Cost.REBUILD):
+            raise FieldError(("cost",), "another build, and only that, is cost: rebuild; it always needs an approval")
         return self
 
     @model_validator(mode="after")

@@ -25,7 +25,7 @@ def client(**fields: object) -> Knob:
         ({"role": "prefill", "flag": "prefill-max-requests"}, "prefill.flag.prefill-max-requests"),
         ({"role": "decode", "env": "HCCL_BUFFSIZE"}, "decode.env.HCCL_BUFFSIZE"),
         ({"role": "prefill", "layout": "init-expert-location"}, "prefill.layout.init-expert-location"),
-        ({"role": "both", "build": "source"}, "both.build.source"),
+        ({"role": "both", "build": "source", "cost": "rebuild"}, "both.build.source"),
         ({"role": "client", "param": "concurrency"}, "client.client.concurrency"),
     ],
 )
@@ -160,6 +160,13 @@ def test_knobs_without_one_meaning_are_refused(fields: dict[str, object]) -> Non
     """Empty, mixed, doubled or unordered values, and names that are no names, are refused."""
     with pytest.raises(ValidationError):
         knob(**fields)
+
+
+@pytest.mark.parametrize("fields", [{"build": "source", "flag": None}, {"cost": "rebuild"}])
+def test_another_build_always_costs_a_rebuild(fields: dict[str, object]) -> None:
+    """So it never starts without an approval, and nothing else asks for one by mistake."""
+    with pytest.raises(ValidationError, match="another build, and only that, is cost: rebuild"):
+        knob(values=[1, 2], **fields)
 
 
 def test_space_is_never_empty_or_ambiguous() -> None:
