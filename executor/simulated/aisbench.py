@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import sqlite3
 import sys
 import time
 from dataclasses import dataclass
@@ -197,13 +199,10 @@ def _summary(task: Task) -> int:
             file=sys.stderr,
         )
         return 1
-    truncated = task.injector.take("details_truncated")
-    if truncated and task.folder.details.exists():
-        size = task.folder.details.stat().st_size
-        os.truncate(task.folder.details, size - min(size // 3, 4096) - 17)
+    _damage(task)
     try:
         stored, total = read_run(task.folder)
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, sqlite3.Error):
         _fail(
             "SUMM-FILE-001",
             f"can't find detail perf data file. Can't find any details perf data file in work_dir, "
@@ -216,6 +215,23 @@ def _summary(task: Task) -> int:
     return _write_summary(task, stored, total)
 
 
+def _damage(task: Task) -> None:
+    """Faults that meet the raw data after it was written."""
+    details = task.folder.details
+    if not details.exists():
+        return
+    if task.injector.take("details_truncated"):
+        size = details.stat().st_size
+        os.truncate(details, size - min(size // 3, 4096) - 17)
+    if task.injector.take("database_missing"):
+        for path in (task.folder.performance / "db_data").glob("*.db"):
+            path.unlink()
+    if task.injector.take("double_result"):
+        shutil.copytree(task.folder.root, task.folder.root.with_name(f"{task.folder.root.name}_again"))
+    if task.injector.take("stale_result_in_place"):
+        task.folder.root.rename(task.folder.root.with_name("20200101_000000"))
+
+
 def _write_summary(task: Task, stored: list[StoredRequest], total: int) -> int:
     stage = "stable" if task.arguments.summarizer == "stable_stage" else "total"
     try:
@@ -223,6 +239,8 @@ def _write_summary(task: Task, stored: list[StoredRequest], total: int) -> int:
     except NoSteadyWindow:
         _fail("CALC-DATA-002", "invalid response datas. Can not find a stable stage from performance results!")
         return 1
+    if task.injector.take("summary_disagrees"):
+        summary.common["Output Token Throughput"] = "1.0 token/s"
     base = task.folder.performance / task.dataset.abbr
     base.with_name(f"{base.name}.csv").write_text(csv_text(summary), encoding="utf-8")
     common = {name: {stage: value} for name, value in summary.common.items()}

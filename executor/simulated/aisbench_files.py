@@ -104,7 +104,7 @@ def detail_row(
         "data_abbr": dataset,
         "id": record.index,
         "success": success,
-        "error_info": record.error,
+        "error_info": record.error or record.retried,
         "time_points": {"__db_ref__": reference},
         "input_tokens": record.input_tokens if success else 0,
         "output_tokens": record.output_tokens if success else 0,
@@ -136,7 +136,7 @@ class StoredRequest:
 def read_run(folder: RunFolder) -> tuple[list[StoredRequest], int]:
     """The successful requests in the order of the details file, and how many rows there are in all.
 
-    FileNotFoundError when there are no details; ValueError when they are damaged.
+    FileNotFoundError when there are no details; ValueError when they are damaged; sqlite3.Error without a database.
     """
     vectors: dict[str, dict[int, bytes]] = {}
     stored: list[StoredRequest] = []
@@ -162,7 +162,7 @@ def read_run(folder: RunFolder) -> tuple[list[StoredRequest], int]:
 
 
 def _read_blobs(path: Path) -> dict[int, bytes]:
-    connection = sqlite3.connect(path)
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
     blobs = dict(connection.execute("SELECT id, arr_blob FROM numpy_store").fetchall())
     connection.close()
     return blobs

@@ -27,7 +27,9 @@ class ClientRecord:
     cached_tokens: int
     requested_tokens: int
     error: str = ""
+    retried: str = ""  # why the first attempt broke; the request succeeded all the same
     garbled: bool = False
+    stream_error: str = ""  # an error event ended the stream
 
     @property
     def is_success(self) -> bool:
@@ -48,7 +50,8 @@ class ClientRecord:
             return "�" * 24 + " ".join(["���"] * count)
         start = self.index * 31 % len(_WORDS)
         words = _WORDS * ((start + count) // len(_WORDS) + 1)
-        return " ".join(words[start : start + count])
+        text = " ".join(words[start : start + count])
+        return f'{text} {{"error": {{"message": "{self.stream_error}"}}}}' if self.stream_error else text
 
 
 def records_of(trace: RunTrace, requests: Sequence[Request]) -> list[ClientRecord]:

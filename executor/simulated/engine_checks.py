@@ -32,7 +32,10 @@ def answer_arguments(words: list[str], version: str) -> dict[str, Any]:
 
 
 def answer_admission(question: dict[str, Any], version: str) -> dict[str, Any]:
-    return {"release": f"{version}, simulated", "counts": [_count(question, variant, version) for variant in question["variants"]]}
+    return {
+        "release": f"{version}, simulated",
+        "counts": [_count(question, variant, version) for variant in question["variants"]],
+    }
 
 
 def _count(question: dict[str, Any], variant: dict[str, Any], version: str) -> dict[str, Any]:

@@ -16,35 +16,55 @@ from typing import Any
 
 FAULTS_VARIABLE = "TUNELOOP_SIM_FAULTS"
 
+# Faults that a server keeps for its whole life: taken at the launch, acted on when their moment comes.
+BEHAVIOURS = (
+    "healthy_then_hangs",  # health answers, everything else never does
+    "healthy_before_warm",  # health says 200, the first `requests` (3) generations are refused
+    "hangs_after_requests",  # generations hang after the first `requests` (2)
+    "unhealthy_when_busy",  # health says 503 while a load runs
+    "restarted_in_run",  # another process identity after a load
+    "log_truncated",  # a load's log lines replace all earlier ones
+    "misleading_log",  # prints `text` after a load
+    "flush_refused",  # the cache cannot be flushed `requests` (1) times
+)
+
 FAULTS: dict[str, frozenset[str]] = {
     "server": frozenset(
         {
             "server_exits_at_start",
             "server_never_ready",
-            "healthy_then_hangs",
+            "slow_start",  # ready after `seconds` (2)
             "port_moves",
-            "wrong_effective_arg",
+            "wrong_effective_arg",  # `argument` (prefill_max_requests) has `value` (1)
             "capture_fails",
+            "log_flood",  # `megabytes` (20) of log before it is ready
+            *BEHAVIOURS,
         }
     ),
-    "router": frozenset({"router_exits_at_start", "router_never_ready"}),
+    "router": frozenset({"router_exits_at_start", "router_never_ready", "router_loses_decode"}),
     "bench": frozenset(
         {
             "client_exit_1_before_sending",
             "client_exit_0_some_failed",
             "client_zero_tokens",
             "client_short_output",
+            "stream_ends_in_error",
+            "silent_retry",
             "client_killed_halfway",
+            "client_hangs_in_run",
             "client_summary_fails",
             "client_hangs_after_finish",
+            "summary_disagrees",
             "details_truncated",
+            "database_missing",
+            "double_result",
             "garbled_output",
             "stale_result_in_place",
-            "slow_run",
+            "slow_run",  # by `factor` (1.5)
             "decode_dies_in_run",
             "prefill_dies_in_run",
-            "cache_not_zero",
             "oom_at_load",
+            "cache_not_zero",
         }
     ),
 }

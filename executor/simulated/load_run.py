@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -55,6 +56,8 @@ def send_load(
     if injector.take("client_killed_halfway"):
         _die_halfway(pool, trace, caches, label)
     report_progress(pool, trace, label)
+    if injector.take("client_hangs_in_run"):
+        time.sleep(3600)
     records = _after_deaths(pool, trace, caches, records_of(trace, requests), injector)
     fault = injector.take(*RECORD_FAULTS)
     return LoadOutcome(records=spoil(records, fault) if fault else records, duration=trace.duration)

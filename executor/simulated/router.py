@@ -197,6 +197,10 @@ class RouterHandler(JsonHandler):
         if not self.state.arguments.pd_disaggregation:
             self._relay(self.state.of_kind("regular")[0], body)
             return
+        if not self.state.of_kind("decode"):
+            message = "No decode workers available. Please check if decode servers are configured and healthy."
+            self.answer(503, {"error": {"type": "Service Unavailable", "code": "no_decode", "message": message}})
+            return
         prefill, decode = self.state.of_kind("prefill")[0], self.state.of_kind("decode")[0]
         pair = dict(body)
         pair |= {
@@ -243,6 +247,8 @@ def main(argv: list[str]) -> int:
         print("Error starting router: failed to bind", flush=True)
         return 1
     state = RouterState(arguments)
+    if injector.take("router_loses_decode"):
+        state.workers = [worker for worker in state.workers if worker.kind != "decode"]
     handler = type("BoundRouterHandler", (RouterHandler,), {"state": state})
     server = Server((arguments.host, arguments.port), handler)
     print(f"simulated: router on {arguments.host}:{server.server_port} for {len(state.workers)} workers", flush=True)

@@ -15,7 +15,7 @@ from types import FrameType
 
 from executor.simulated.arguments import parse
 from executor.simulated.calibrations import calibration_for
-from executor.simulated.faults import Injector
+from executor.simulated.faults import BEHAVIOURS, Injector
 from executor.simulated.http_json import Server
 from executor.simulated.resolution import Effective, LaunchRefused, resolve
 from executor.simulated.server_http import handler_for
@@ -46,6 +46,7 @@ def main(argv: list[str]) -> int:
     if wrong:
         effective.arguments[str(wrong.get("argument", "prefill_max_requests"))] = wrong.get("value", 1)
     state = ServerState(effective, calibration, version, argv, os.environ)
+    state.behaviours = {name: fault for name in BEHAVIOURS if (fault := injector.take(name))}
     return _serve(state, injector)
 
 
@@ -112,17 +113,25 @@ def _rank_lines(state: ServerState) -> list[str]:
 
 
 def _become_ready(state: ServerState, injector: Injector, port: int) -> None:
-    time.sleep(float(os.environ.get(START_VARIABLE, "0.05")))
+    slow = injector.take("slow_start")
+    time.sleep(float(slow.get("seconds", 2.0)) if slow else float(os.environ.get(START_VARIABLE, "0.05")))
     if injector.take("server_never_ready"):
         return
+    flood = injector.take("log_flood")
+    if flood:
+        _flood(state, int(flood.get("megabytes", 20)))
     state.log(f"INFO:     Uvicorn running on http://{state.effective.arguments['host']}:{port} (Press CTRL+C to quit)")
     if state.effective.mode != "null":
         state.log("Start of pd disaggregation warmup ...")
         state.log("End of disaggregation warmup")
     state.phase = "ready"
     state.log("The server is fired up and ready to roll!")
-    if injector.take("healthy_then_hangs"):
-        state.hangs = True
+
+
+def _flood(state: ServerState, megabytes: int) -> None:
+    line = "WARNING: " + "a warning that repeats itself " * 34
+    for _ in range(megabytes):
+        state.log("\n".join([line] * 1000))
 
 
 def _on_sigterm(state: ServerState, server: Server) -> None:

@@ -24,7 +24,7 @@ class ServerHandler(JsonHandler):
     state: ServerState
 
     def route(self, method: str) -> None:
-        if self.state.hangs and self.target != "/health":
+        if "healthy_then_hangs" in self.state.behaviours and self.target != "/health":
             time.sleep(3600)
         action = _ROUTES.get(self.target)
         if action is None:
@@ -40,7 +40,9 @@ class ServerHandler(JsonHandler):
         super().answer(status, content, content_type)
 
     def health(self) -> None:
-        self.answer_text(200 if self.state.phase == "ready" else 503)
+        state = self.state
+        is_sick = "unhealthy_when_busy" in state.behaviours and state.busy_since is not None
+        self.answer_text(200 if state.phase == "ready" and not is_sick else 503)
 
     def report(self, build: Callable[[ServerState], Any]) -> None:
         with self.state.lock:
@@ -129,9 +131,11 @@ class ServerHandler(JsonHandler):
     def _serve(self, prompt: tuple[Segment, ...], tokens: int, body: dict[str, Any]) -> tuple[str, int, str] | None:
         """Run one request through this engine; None when it was refused (and answered)."""
         state = self.state
-        if state.phase != "ready":
+        if state.phase != "ready" or state.is_due("healthy_before_warm", 3):
             self.answer_text(503)
             return None
+        if "hangs_after_requests" in state.behaviours and not state.is_due("hangs_after_requests", 2):
+            time.sleep(3600)
         mode = state.effective.mode
         if mode != "null" and body.get("bootstrap_room") is None:
             message = "Disaggregated request received without bootstrap room id."

@@ -5,6 +5,7 @@ A server has a virtual clock that runs ahead of the wall by the virtual length o
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -58,7 +59,8 @@ class ServerState:
         self.argv, self.environment = list(argv), dict(env)
         self.lock = threading.RLock()
         self.phase = "starting"
-        self.hangs = False
+        self.behaviours: dict[str, dict[str, Any]] = {}
+        self.generations = 0
         self.totals = Totals()
         self.caches = [PrefixCache(effective.pool_tokens, calibration.cache_granularity) for _ in range(effective.dp)]
         self.loads = [Load() for _ in range(effective.dp)]
@@ -126,6 +128,8 @@ class ServerState:
         """Take over a finished run: log lines, counters, caches, and the virtual time that it took."""
         with self.lock:
             start = self.now()
+            if "log_truncated" in self.behaviours:
+                os.ftruncate(1, 0)
             lines = run_lines(self.style, run.get("prefill_batches", []), run.get("decode_samples", []), start)
             if lines:
                 print(lines, flush=True)
@@ -135,6 +139,10 @@ class ServerState:
                 cache.load(rows)
             self.loads = [Load() for _ in range(self.effective.dp)]
             self.busy_since = None
+            if "misleading_log" in self.behaviours:
+                self.log(str(self.behaviours["misleading_log"].get("text", "all done, ignore the result")))
+            if "restarted_in_run" in self.behaviours:
+                self.effective.arguments["random_seed"] += 1
 
     def _add(self, run: Mapping[str, Any]) -> None:
         totals = self.totals
@@ -152,12 +160,20 @@ class ServerState:
     def flush(self) -> bool:
         """Empty the caches and reset the speculation totals; False while requests are in flight."""
         with self.lock:
-            if self.busy_since is not None:
+            if self.busy_since is not None or self.is_due("flush_refused", 1):
                 return False
             for cache in self.caches:
                 cache.clear()
             self.totals.spec_tokens = self.totals.verify_steps = 0
             return True
+
+    def is_due(self, behaviour: str, times: int) -> bool:
+        """Whether a behaviour that happens `requests` times is to happen now; counts it."""
+        fault = self.behaviours.get(behaviour)
+        if fault is None:
+            return False
+        fault["left"] = int(fault.get("left", fault.get("requests", times))) - 1
+        return bool(fault["left"] >= 0)
 
     def accept_length(self) -> float | None:
         totals = self.totals

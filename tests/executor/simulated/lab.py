@@ -133,7 +133,7 @@ class Lab:
         configs = write_configs(self.folder, port, **settings)
         arguments = ["--models", "m", "--datasets", "d", "--mode", "perf", "--num-warmups", "0"]
         arguments += ["-w", str(self.folder / "out"), "--config-dir", str(configs)]
-        return self.run("aisbench", [*arguments, *settings.get("options", ())])
+        return self.run("aisbench", [*arguments, *settings.get("options", ())], settings.get("timeout", 60.0))
 
     @property
     def counted_runs(self) -> int:
