@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
-from agent.authority import Authority
+from agent.authority import Authority, Ground
+from agent.directives import Directives
 from agent.drive import Drive
 from agent.export import baseline_yaml
 from agent.nodes import Nodes, Tell
@@ -18,6 +19,8 @@ from agent.planner.chain import Objections
 from agent.planner.optimizer import OptimizerProposer
 from agent.planner.port import Proposer
 from agent.planner.rules import RuleProposer
+from agent.pool_turns import PoolTurn, PoolTurns
+from agent.records import Record, open_record, url_from
 from agent.settings import Settings
 from agent.study_store import StudyStore
 from agent.workspace import Workspace, read_input
@@ -31,59 +34,108 @@ from executor.runner import Runner
 from executor.trial_context import Report
 from executor.trial_plan import workload_of
 from experiments.card import CardDraft
-from experiments.errors import InputError
+from experiments.errors import InputError, LedgerConflict
 from experiments.goal import Goal, starting_config
 from experiments.ledger import StudyOpened
 from experiments.study import Study
 from state.control import ControlFile
-from state.database import Database, open_database
+from state.database import Database
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What a process gives to each study that it drives. `turns` None: it drives one study only."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    owner: str = field(default_factory=socket.gethostname)
+    database_url: str | None = None
+    turns: PoolTurns | None = None
+    grounds: tuple[Ground, ...] = ()  # against new trials: night windows, a full disk, leaving
+    keeps_rights: bool = False  # the process renews the study's rights itself, as one of its jobs
 
 
 @dataclass(kw_only=True)
 class Application:
     """One study on one pool, ready to go on."""
 
-    workspace: Workspace
+    record: Record
     pool: Pool
     goal: Goal
-    database: Database
     store: StudyStore
     hosts: dict[str, RemoteHost]
     nodes: Nodes
     authority: Authority
     clock: Clock
     drive: Drive
+    turn: PoolTurn
+
+    @property
+    def workspace(self) -> Workspace:
+        return self.record.workspace
+
+    @property
+    def database(self) -> Database:
+        return self.record.database
 
     def close(self) -> None:
-        self.drive.stop()
+        """Leave. What runs on the hosts goes on; another service may drive the study at once.
+
+        The pool is not given back: servers may be up. Its lease runs out, or is taken back by this study.
+        """
+        self.turn.forget()
+        self.drive.release()
         for host in self.hosts.values():
             host.close()
         self.database.close()
 
 
 def open_application(
-    root: Path, settings: Settings, *, report: Report, tell: Tell, clock: Clock | None = None
+    root: Path, settings: Settings, *, report: Report, tell: Tell, around: Surroundings | None = None
 ) -> Application:
-    """Read the workspace, open or find its study, and wire everything. Raises InputError on a wrong file."""
-    clock = clock or SystemClock()
+    """Read the workspace, open or find its study, and wire everything. Raises InputError on a wrong file.
+
+    Raises DriverRefused while another service drives the study.
+    """
+    around = around or Surroundings(database_url=url_from(os.environ))
     workspace = Workspace(root.resolve())
     goal, pool = workspace.read_goal(), read_pool(workspace)
     check_fit(pool, goal, str(workspace.pool_file))
-    database = open_database(workspace.database)
+    record = open_record(workspace, around.database_url)
+    try:
+        return _wire(record, goal, pool, settings, report, tell, around)
+    except BaseException:
+        record.close()
+        raise
+
+
+def _wire(
+    record: Record, goal: Goal, pool: Pool, settings: Settings, report: Report, tell: Tell, around: Surroundings
+) -> Application:
+    workspace, database, clock = record.workspace, record.database, around.clock
     database.check_integrity()
-    study_id = find_or_open_study(database, workspace, goal, pool, clock)
+    study_id = find_or_open_study(record, goal, pool, clock)
     database.ledger().verify(study_id)
-    drive = Drive(database.drivers(clock.now), study_id, f"{socket.gethostname()}:{workspace.root}")
-    epoch = drive.epoch
-    store = StudyStore(database.ledger(epoch), study_id)
-    hosts = connect_hosts(pool, clock)
-    authority = Authority(control=ControlFile(workspace.control_file), clock=clock)
+    planner, hosts = build_planner(settings, goal, pool), connect_hosts(pool, clock)
+    drivers = database.drivers(clock.now)
+    drive = Drive(drivers, study_id, f"{around.owner}:{workspace.root}")
+    if not around.keeps_rights:
+        drive.keep_alive()
+    turns = around.turns or PoolTurns([database])
+    turn = PoolTurn(turns=turns, drivers=drivers, pool=pool.name, study_id=study_id)
+    store = StudyStore(database.ledger(drive.epoch), study_id)
+    authority = Authority(
+        control=ControlFile(workspace.control_file),
+        clock=clock,
+        hear=Directives(store, clock).hear,
+        grounds=around.grounds,
+        turn=turn.take,
+    )
     runner = Runner(
         pool=pool,
         hosts=hosts,
-        journal=database.journal(clock.now, epoch),
+        journal=database.journal(clock.now, drive.epoch),
         clock=clock,
         report=report,
         artifacts=workspace.artifacts,
@@ -95,22 +147,22 @@ def open_application(
         authority=authority,
         clock=clock,
         suggesters=(RuleProposer(), OptimizerProposer()),
-        planner=build_planner(settings, goal, pool),
+        planner=planner,
         objections=lambda study: size_objections(study, pool),
         tell=tell,
         closed=lambda study: refresh(workspace, database, study, tell),
     )
     return Application(
-        workspace=workspace,
+        record=record,
         pool=pool,
         goal=goal,
-        database=database,
         store=store,
         hosts=hosts,
         nodes=nodes,
         authority=authority,
         clock=clock,
         drive=drive,
+        turn=turn,
     )
 
 
@@ -137,23 +189,31 @@ def connect_hosts(pool: Pool, clock: Clock) -> dict[str, RemoteHost]:
     }
 
 
-def find_or_open_study(database: Database, workspace: Workspace, goal: Goal, pool: Pool, clock: Clock) -> str:
+def find_or_open_study(record: Record, goal: Goal, pool: Pool, clock: Clock) -> str:
     """The study of this workspace. A goal that was edited after the study opened is refused, not silently adopted."""
-    known = database.views().studies()
-    if known:
-        study_id = known[0].id
-        first = database.ledger().entries(study_id)[0]
-        if isinstance(first, StudyOpened) and first.goal != goal:
-            raise InputError(
-                str(workspace.goal_file),
-                0,
-                0,
-                f"differs from the goal that study {study_id} was opened with; a study keeps its goal. "
-                "Start another workspace for the new one: tuneloop init DIR",
-            )
-        return study_id
-    study_id = f"{goal.name}-{secrets.token_hex(2)}"
-    opened = StudyOpened(
+    ledger = record.database.ledger()
+    study_id = record.known_study()
+    if study_id is None:
+        study_id = record.written_study() or record.remember(f"{goal.name}-{secrets.token_hex(2)}")
+        opening = _opening(record.workspace, study_id, goal, pool, clock)
+        try:
+            ledger.append(study_id, [opening], after=0)
+        except LedgerConflict:
+            log.info("study.opened_by_another", study=study_id)
+    first = ledger.entry(study_id, 1)
+    if isinstance(first, StudyOpened) and first.goal != goal:
+        raise InputError(
+            str(record.workspace.goal_file),
+            0,
+            0,
+            f"differs from the goal that study {study_id} was opened with; a study keeps its goal. "
+            "Start another workspace for the new one: tuneloop init DIR",
+        )
+    return study_id
+
+
+def _opening(workspace: Workspace, study_id: str, goal: Goal, pool: Pool, clock: Clock) -> StudyOpened:
+    return StudyOpened(
         at=clock.now(),
         study_id=study_id,
         goal=goal,
@@ -163,8 +223,6 @@ def find_or_open_study(database: Database, workspace: Workspace, goal: Goal, poo
         simulated=pool.simulated,
         starting=starting_config(goal, workspace.read_baseline(goal)),
     )
-    database.ledger().append(study_id, [opened], after=0)
-    return study_id
 
 
 def build_planner(settings: Settings, goal: Goal, pool: Pool) -> Proposer | None:
@@ -190,7 +248,7 @@ def size_objections(study: Study, pool: Pool) -> Objections:
     release, workload = parse_release(pool.engine.version), workload_of(study.goal.scenario)
 
     def ask(draft: CardDraft) -> tuple[str, ...]:
-        config = study.incumbent.with_value(draft.change.path, draft.change.to_value)
+        config = study.incumbent.changed(draft.change)
         before = {(v.rule, v.role) for v in check_sizes(study.incumbent, release, workload)}
         return tuple(
             v.message

@@ -43,8 +43,7 @@ class _Steps:
         return {"next_node": node_of(self._nodes.survey())}
 
     def propose(self, state: GraphState) -> dict[str, Any]:
-        self._nodes.propose()
-        return {}
+        return {"waiting": self._nodes.propose() or ""}
 
     def start(self, state: GraphState) -> dict[str, Any]:
         return {"waiting": self._nodes.start() or ""}
@@ -71,9 +70,8 @@ def build_graph(nodes: Nodes) -> StateGraph[GraphState, None, GraphState, GraphS
         graph.add_node(name, getattr(steps, name))
     graph.add_edge(START, "survey")
     graph.add_conditional_edges("survey", lambda state: state["next_node"])
-    for name in ("propose", "close"):
-        graph.add_edge(name, "survey")
-    for name in ("start", "execute"):
+    graph.add_edge("close", "survey")
+    for name in ("propose", "start", "execute"):
         graph.add_conditional_edges(name, _go_on, {"survey": "survey", END: END})
     for name in ("stop", "hold"):
         graph.add_edge(name, END)

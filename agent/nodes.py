@@ -22,7 +22,7 @@ from executor.clock import Clock
 from executor.pool import Pool
 from executor.runner import Held, TrialEnd, Waiting
 from executor.trial_plan import TrialPlan
-from experiments.agenda import Close, Continue, Hold, Measure, Propose, Step, Stop, next_step
+from experiments.agenda import Close, Continue, Evaluate, Hold, Measure, Propose, Step, Stop, next_step
 from experiments.knob import Cost
 from experiments.ledger import (
     ApprovalUsed,
@@ -36,6 +36,7 @@ from experiments.ledger import (
 )
 from experiments.ports import Gate
 from experiments.study import Study, TrialState
+from experiments.validity import usual_retokenized_ratio
 from experiments.verdict import entries_of_phase
 
 log = structlog.get_logger(__name__)
@@ -68,9 +69,12 @@ class Nodes:
         """What is next, from the ledger alone."""
         return next_step(self.store.read(), self.clock.now())
 
-    def propose(self) -> None:
-        """One admitted card, or the end of the study where no candidate is left."""
+    def propose(self) -> str | None:
+        """One admitted card, or the end of the study where no candidate is left. None: it was decided; else why not."""
         study, now = self.store.read(), self.clock.now()
+        refusal = self.authority.proposal_refusal(study)
+        if refusal is not None:
+            return refusal
         control = self.authority.read().state
         packet = assemble_packet(study, now, allowed_costs=allowed_costs(control))
         choice = choose_card(
@@ -89,6 +93,7 @@ class Nodes:
             draft = choice.card.draft
             self.tell(f"card {choice.card.name} by {draft.source}: {draft.change}. {draft.mechanism}")
         self.store.append(entries)
+        return None
 
     def start(self) -> str | None:
         """Mint and record the trial before anything of it is sent. None: it may not start now, and why was told."""
@@ -129,6 +134,9 @@ class Nodes:
         trial = study.open_trial
         if trial is None:
             return None
+        taken = self.authority.turn()
+        if taken is not None:
+            return taken
         self.tell(f"trial {trial.started.trial_id}: {trial.started.why}")
         card = study.cards.get(trial.started.card_digest or "")
         requests = trial.started.load.requests
@@ -188,6 +196,7 @@ def plan_of(study: Study, trial: TrialState) -> TrialPlan:
         native_rule=goal.native_rule,
         parent=None if card is None else card.parent,
         allowed_failures=_allowed_failures(study),
+        usual_retokenized_ratio=usual_retokenized_ratio([s.measurement for s in study.all_samples()]),
     )
 
 
@@ -210,5 +219,5 @@ def node_of(step: Step) -> str:
             return "close"
         case Stop():
             return "stop"
-        case Hold():
+        case Hold() | Evaluate():
             return "hold"

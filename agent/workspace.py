@@ -35,6 +35,14 @@ class Workspace:
         return self.root / "tuneloop.db"
 
     @property
+    def study_file(self) -> Path:
+        return self.root / "study.id"
+
+    @property
+    def notified_file(self) -> Path:
+        return self.root / ".notified"
+
+    @property
     def checkpoints(self) -> Path:
         return self.root / "graph.db"
 

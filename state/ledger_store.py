@@ -33,6 +33,14 @@ class SqlLedger:
     def entries(self, study_id: str, after: int = 0) -> Sequence[LedgerEntry]:
         return read_entries(self._links(study_id, after))
 
+    def entry(self, study_id: str, position: int) -> LedgerEntry | None:
+        """One entry, without reading the others."""
+        query = _query(study_id, position - 1).limit(1)
+        with self._store.reading() as connection:
+            row = connection.execute(query).mappings().one_or_none()
+        found = _link(row) if row is not None else None
+        return found.entry() if found is not None and found.position == position else None
+
     def position(self, study_id: str) -> int:
         """The position of the last entry; 0 if there is no such study."""
         with self._store.reading() as connection:

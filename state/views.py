@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, case, func, select
 
 from experiments.ledger import StopReason
 from experiments.measurement import WindowKind
@@ -129,6 +129,13 @@ class KeptRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CardCounts:
+    admitted: int
+    closed: int
+    kept: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrialPage:
     """`before` asks for the next older page; None: this was the last."""
 
@@ -203,6 +210,18 @@ class Views:
             query = query.where(CARDS.c.position < before)
         query = query.order_by(CARDS.c.position.desc()).limit(max(1, min(limit, MOST)))
         return tuple(map(_card, self._rows(query)))
+
+    def open_card(self, study_id: str) -> CardRow | None:
+        """The card without a last word; at most one, and always the newest."""
+        newest = self.cards(study_id, limit=1)
+        return newest[0] if newest and newest[0].closed_at is None else None
+
+    def count_cards(self, study_id: str) -> CardCounts:
+        kept = func.coalesce(func.sum(case((CARDS.c.kept, 1), else_=0)), 0)
+        query = select(func.count(), func.count(CARDS.c.closed_at), kept).where(CARDS.c.study_id == study_id)
+        with self._store.reading() as connection:
+            admitted, closed, count = connection.execute(query).one()
+        return CardCounts(admitted=admitted, closed=closed, kept=count)
 
     def kept(self, study_id: str) -> tuple[KeptRow, ...]:
         """Every kept configuration, oldest first."""

@@ -14,14 +14,15 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from agent.bootstrap import connect_hosts, read_pool
+from agent.records import open_for_reading
 from agent.workspace import Workspace
 from executor.clock import SystemClock
 from executor.pool import Pool
 from executor.remote_host import JobState, RemoteHost
-from experiments.errors import HostError, TuningError
+from experiments.errors import HostError
 from experiments.history import History, HostJob, Violation, check_history, unobserved
 from experiments.ledger import TrialStarted
-from state.database import Database, open_database
+from state.database import Database
 
 ASK_TIMEOUT_S = 15.0
 COUNTER_VARIABLE = "TUNELOOP_SIM_RUNS_FILE"  # only a simulated pool's clients count their own starts
@@ -47,13 +48,11 @@ class Audit:
 def audit_workspace(folder: Path, *, contact: bool = True) -> Audit:
     """Raises TuningError where the ledger's own chain is broken: nothing that it says can be relied on then."""
     workspace = Workspace(folder.resolve())
-    if not workspace.database.exists():
-        raise TuningError(f"{workspace.root}: no study was opened here yet; there is nothing to audit")
     pool = read_pool(workspace)
     silent: list[str] = []
-    with open_database(workspace.database, may_migrate=False) as database:
+    with open_for_reading(workspace) as record:
+        database, study_id = record.database, record.study_id()
         database.check_integrity()
-        study_id = database.views().studies()[0].id
         entries = database.ledger().verify(study_id)
         jobs = _listings(pool, silent) if contact else None
         history = gather(workspace, database, study_id, jobs, _counted_starts(pool))

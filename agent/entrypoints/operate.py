@@ -5,14 +5,14 @@ from __future__ import annotations
 import getpass
 from pathlib import Path
 
+from agent.records import open_for_reading
 from agent.workspace import Workspace
 from executor.clock import SystemClock
 from experiments.control import ControlState, Mode
-from experiments.errors import InputError, TuningError
+from experiments.errors import InputError
 from experiments.ledger import Finding, TrialResolved
 from experiments.study import Study, fold
 from state.control import ControlFile
-from state.database import open_database
 
 
 def set_mode(root: Path, mode: str, *, reason: str, by: str) -> str:
@@ -51,8 +51,8 @@ def resolve_trial(root: Path, trial: str, chosen: list[str], *, reason: str, by:
     if not reason.strip():
         raise InputError("resolve", 0, 0, "--reason says how you know; it goes into the ledger")
     workspace = Workspace(root.resolve())
-    with open_database(workspace.database) as database:
-        study_id = database.views().studies()[0].id
+    with open_for_reading(workspace) as record:
+        database, study_id = record.database, record.study_id()
         study = fold(database.ledger().entries(study_id))
         state = study.trials.get(trial)
         if state is None or not state.is_held:
@@ -72,18 +72,13 @@ def write_ledger(root: Path, lang: str) -> str:
     workspace = Workspace(root.resolve())
     if lang not in ("en", "zh"):
         raise InputError("--lang", 0, 0, f"{lang!r}: there are en and zh")
-    with open_database(workspace.database, may_migrate=False) as database:
-        study_id = database.views().studies()[0].id
+    with open_for_reading(workspace) as record:
+        database, study_id = record.database, record.study_id()
         build_ledger(database.ledger().entries(study_id), workspace.ledger, lang=lang, artifacts=workspace.artifacts)
     return f"{workspace.ledger / 'index.md'}"
 
 
 def read_study(workspace: Workspace) -> Study:
-    """The study of a workspace, for reading. TuningError if none was opened yet."""
-    if not workspace.database.exists():
-        raise TuningError(f"{workspace.root}: no study was opened here yet; start one with tuneloop run")
-    with open_database(workspace.database, may_migrate=False) as database:
-        known = database.views().studies()
-        if not known:
-            raise TuningError(f"{workspace.root}: no study was opened here yet; start one with tuneloop run")
-        return fold(database.ledger().entries(known[0].id))
+    """The study of a workspace, for reading. NoStudy if none was opened yet."""
+    with open_for_reading(workspace) as record:
+        return fold(record.database.ledger().entries(record.study_id()))

@@ -2,97 +2,171 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import timedelta
+from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from agent.bootstrap import Application
+from agent.entrypoints.console import printable
 from agent.entrypoints.operate import read_study
+from agent.records import open_for_reading
+from agent.status_report import Running, StatusReport, held_advice, read_report
 from agent.workspace import Workspace
 from executor.clock import SystemClock
-from experiments.agenda import Close, Continue, Hold, Measure, Propose, Step, Stop, next_step
 from experiments.errors import InputError
-from experiments.study import Study
-from state.control import ControlFile, write_status
+from experiments.trial import NOT_OBSERVED
+from state.views import CardRow, TrialRow
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+WIDTH = 110
 
 
-def describe_status(root: Path) -> str:
+def describe_status(root: Path, *, colour: bool = False) -> str:
+    """As a table of two columns, and the stages of the running trial below it."""
+    from rich.console import Console, Group
+    from rich.table import Table
+
     workspace = Workspace(root.resolve())
-    study, now = read_study(workspace), SystemClock().now()
-    reading = ControlFile(workspace.control_file).read()
-    step = next_step(study, now)
-    budget = study.goal.budget
-    used = (now - study.opened.at).total_seconds() / 3600
-    lines = [
-        f"study      {study.study_id}" + ("  (SIMULATED pool)" if study.opened.simulated else ""),
-        f"control    {reading.problem or f'{reading.state.mode}, by {reading.state.by} {reading.state.reason}'}",
-        f"next       {describe_step(step)}",
-        f"incumbent  {study.kept[-1].name if study.kept else 'the baseline'}",
-        f"cards      {len(study.closed)} closed, {len(study.kept)} kept" + _open_card(study),
-        f"budget     {len(study.trials)} of {budget.trials} trials, {used:.1f} of {budget.hours:g} h",
-        f"last       {_last(study)}",
-        f"machines   {machines_sentence(study, step)}",
-    ]
+    with open_for_reading(workspace) as record:
+        report = read_report(record, SystemClock().now())
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in _rows(report):
+        table.add_row(name, text)
+    parts: list[RenderableType] = [table]
+    if report.running is not None:
+        parts.append(_stages(report.running))
+    console = Console(file=StringIO(), width=WIDTH, force_terminal=colour, no_color=not colour, highlight=False)
+    with console.capture() as capture:
+        console.print(Group(*parts))
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    if report.study.held_trial_id is not None:
+        lines += ["", held_advice(report.study.held_trial_id, _held_detail(report))]
     return "\n".join(lines)
 
 
-def describe_step(step: Step) -> str:
-    match step:
-        case Measure():
-            return f"{step.tier}: {step.why}"
-        case Continue():
-            return f"trial {step.trial_id} is under way"
-        case Propose():
-            return "ask the proposers for a card"
-        case Close():
-            return f"close the {step.tier} of card {step.card.name}"
-        case Hold():
-            return f"HELD: the end of trial {step.trial_id} is unknown: {step.detail}"
-        case Stop():
-            return f"ended ({step.reason}: {step.detail})"
+def _rows(report: StatusReport) -> Iterator[tuple[str, Text]]:
+    from rich.text import Text
 
-
-def machines_sentence(study: Study, step: Step) -> str:
-    """Whether somebody may take the machines now, and if not, why."""
-    if isinstance(step, Hold):
-        return "NOT safe to take: a load may still run on them"
-    if study.open_trial is not None:
-        return "NOT safe to take: a trial is under way (tuneloop pause, then wait for its end)"
-    if isinstance(step, Stop):
-        return "safe to take: the study ended and its servers were ended"
-    return "safe to take between two trials while paused; servers may be up"
-
-
-def _open_card(study: Study) -> str:
-    card = study.open_card
-    return f", open: {card.name} ({card.digest[:12]}, {card.cost})" if card is not None else ""
-
-
-def _last(study: Study) -> str:
-    if not study.phases:
-        return "no card was judged yet"
-    phase = study.phases[-1]
-    card = study.cards.get(phase.card_digest or "")
-    name = card.name if card is not None else "incumbent"
-    return f"{name}: {phase.classification.route} ({phase.classification.reason})"
-
-
-def write_status_file(application: Application, waiting: str) -> None:
-    """The short reply to the operator's file."""
-    study = application.store.read()
-    step = next_step(study, application.clock.now())
-    reading = application.authority.read()
-    write_status(
-        application.workspace.status_file,
-        {
-            "study": study.study_id,
-            "mode": str(reading.state.mode),
-            "problem": reading.problem or "",
-            "next": describe_step(step),
-            "waiting": waiting,
-            "machines": machines_sentence(study, step),
-            "simulated": study.opened.simulated,
-            "at": application.clock.now().isoformat(timespec="seconds"),
-        },
+    study, cards = report.study, report.cards
+    simulated = "  (SIMULATED pool)" if study.simulated else f"  on pool {study.pool}"
+    may_take, why = report.may_take
+    plain = {
+        "study": f"{study.id}{simulated}",
+        "control": _control(report),
+        "driver": report.driver.owner if report.driver is not None else "nobody: no service drives this study",
+        "now": _now(report),
+        "next": _next(report),
+        "queue": _queue(report.open_card),
+        "incumbent": _incumbent(report),
+        "cards": f"{cards.closed} closed, {cards.kept} kept; {study.trials} trials",
+        "budget": _budget(report),
+        "last": _last(report.last),
+    }
+    for name, text in plain.items():
+        yield name, Text(printable(text))
+    yield (
+        "machines",
+        Text.assemble(
+            ("safe to take: yes" if may_take else "NOT safe to take", "bold green" if may_take else "bold red"),
+            printable(f"; {why}"),
+        ),
     )
+
+
+def _control(report: StatusReport) -> str:
+    reading = report.control
+    if reading.problem is not None:
+        return f"PAUSED: {reading.problem}"
+    state = reading.state
+    until = state.authorized_until.isoformat(timespec="minutes") if state.authorized_until else "not set"
+    reason = f" ({state.reason})" if state.reason else ""
+    only = f", only {state.only.card}" if state.only is not None else ""
+    return f"{state.mode}{only}, by {state.by}{reason}; the machines are lent until {until}"
+
+
+def _now(report: StatusReport) -> str:
+    if report.study.held_trial_id is not None:
+        return f"HELD: the end of trial {report.study.held_trial_id} is unknown"
+    if report.study.stop_reason is not None:
+        return f"ended ({report.study.stop_reason}): {report.study.stop_detail}"
+    if report.running is None:
+        return f"waits: {report.waiting}" if report.waiting else "between two trials"
+    trial = report.running.trial
+    told = str(report.told.get("running") or "") if report.is_fresh else ""
+    progress = told.partition(": ")[2] or "under way"
+    return f"trial {trial.trial_id} ({trial.tier}: {trial.why}): {progress}; ends {_eta(report.running)}"
+
+
+def _eta(running: Running) -> str:
+    return f"in about {_duration(running.eta_s)}" if running.eta_s is not None else NOT_OBSERVED
+
+
+def _next(report: StatusReport) -> str:
+    if report.is_fresh and report.told.get("next"):
+        return str(report.told["next"])
+    return NOT_OBSERVED + ": the service says it, and none does now"
+
+
+def _queue(card: CardRow | None) -> str:
+    if card is None:
+        return "empty: the next card is asked for when it can be run"
+    return f"{card.name} ({card.digest[:12]}, {card.cost}): {card.from_value} → {card.to_value}"
+
+
+def _incumbent(report: StatusReport) -> str:
+    digest = report.study.incumbent_card
+    return f"card {digest[:12]}, kept" if digest is not None else "the baseline"
+
+
+def _budget(report: StatusReport) -> str:
+    budget, study = report.budget, report.study
+    hours = (report.now - report.budget_since).total_seconds() / 3600
+    trials = study.trials - report.trials_before
+    tokens = report.told.get("tokens_used")
+    parts = [
+        f"{max(0, budget.trials - trials)} of {budget.trials} trials left",
+        f"{max(0.0, budget.hours - hours):.1f} of {budget.hours:g} h left",
+    ]
+    if budget.llm_tokens:
+        left = f"{max(0, budget.llm_tokens - tokens):,}" if isinstance(tokens, int) else NOT_OBSERVED
+        parts.append(f"{left} of {budget.llm_tokens:,} tokens left")
+    return ", ".join(parts)
+
+
+def _last(trial: TrialRow | None) -> str:
+    if trial is None:
+        return "no trial has ended yet"
+    name = trial.card_name or "incumbent"
+    if trial.route is None:
+        return f"{trial.trial_id} ({name}): not judged yet"
+    return f"{trial.trial_id} ({name}): {trial.route} ({trial.reason}): {trial.explanation or ''}"
+
+
+def _stages(running: Running) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(title=f"stages of {running.trial.trial_id}", title_justify="left", box=None)
+    for heading, justify in (("stage", "left"), ("took", "right"), ("usually", "right"), ("", "left")):
+        table.add_column(heading, justify="right" if justify == "right" else "left")
+    for line in running.stages:
+        took = _duration(line.took_s) if line.took_s is not None else ""
+        usual = _duration(line.expected_s) if line.expected_s is not None else NOT_OBSERVED
+        table.add_row(str(line.stage), took, usual, "runs" if line.is_running else "")
+    return table
+
+
+def _held_detail(report: StatusReport) -> str:
+    return (report.running.trial.detail or "") if report.running is not None else ""
+
+
+def _duration(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds))) if seconds >= 60 else f"{seconds:.1f} s"
 
 
 def show_item(root: Path, wanted: str) -> str:
