@@ -668,14 +668,14 @@ def a_long_study(experiments: int) -> list[LedgerEntry]:
         requests = 640 if number == 0 else 320
         measured = a_measurement(Performance().scaled(1 + 0.002 * number), requests=requests)
         record = a_record(f"b{number:05d}", measurement=measured, began=now)
-        entries += _one_run(record, None, opened.starting, requests, now)
+        entries += a_run(record, None, opened.starting, requests, now)
         now += timedelta(minutes=8)
     for number in range(1, experiments + 1):
         draft = a_draft("decode.flag.max-running-requests", 128, number + 200)
         card = a_card(draft, number=number, parent=opened.starting)
         record = runs[number % len(runs)].model_copy(update={"trial_id": f"t{number:05d}"})
         entries.append(CardAdmitted(at=now, card=card))
-        entries += _one_run(record, card, card.config, 320, now)
+        entries += a_run(record, card, card.config, 320, now)
         now += timedelta(minutes=8)
         entries += _closed_as_slower(card, record, now)
     return entries
@@ -694,7 +694,7 @@ def _long_runs() -> list[TrialRecord]:
     ]
 
 
-def _one_run(
+def a_run(
     record: TrialRecord, card: Card | None, config: ServingConfig, requests: int, at: datetime
 ) -> list[LedgerEntry]:
     started = TrialStarted(

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from agent.ledger.document import Block, Bullets, Code, FileLink, Heading, Inline, PageLink, Paragraph, Strong, Table
 from agent.ledger.effects import comparison_text, requests_of
-from agent.ledger.figures import change_figure, figure, metric_figure, value_text
+from agent.ledger.figures import change_figure, count_figure, figure, metric_figure, value_text
 from agent.ledger.history import START_PAGE, Attempt, History, mean_of
 from agent.ledger.words import Words
 from experiments.comparison import Comparison
@@ -195,11 +195,7 @@ def why_blocks(history: History, t: Words) -> list[Block]:
 def evidence_table(history: History, attempt: Attempt, t: Words) -> Table:
     """The figures a card cites, beside what the servers showed in the run that they come from."""
     source = history.evidence_run(attempt.card.parent_fingerprint, attempt.admitted_at)
-    observed = (
-        {}
-        if source is None or source.record is None or source.record.evidence is None
-        else (source.record.evidence.observations())
-    )
+    observed = {} if source is None else history.observations(source)
     rows = []
     for ref in attempt.card.draft.evidence:
         run: Inline = "NOT_OBSERVED"
@@ -207,7 +203,7 @@ def evidence_table(history: History, attempt: Attempt, t: Words) -> Table:
             trial_id = source.started.trial_id
             run = history.trial_link(trial_id)
         n = observed.get(ref.id)
-        rows.append((Code(ref.id), figure(ref.value), "NOT_OBSERVED" if n is None else str(n), run))
+        rows.append((Code(ref.id), figure(ref.value), count_figure(n), run))
     return Table(
         (t("figure of the incumbent"), t("value"), t("observations"), t("run")), tuple(rows), frozenset({1, 2})
     )

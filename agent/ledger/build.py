@@ -104,9 +104,8 @@ def ledger_texts(
     yield from ((f"plots/{name}", svg) for name, svg in pictures.items())
     yield "experiments.csv", csv_text(COLUMNS, trial_rows(history), redact)
     yield "experiments.json", json_text(history, redact)
-    renderers = [
-        (writer.suffix, Renderer(writer, pictures, t.lang)) for writer in (MarkdownWriter(redact), HtmlWriter(redact))
-    ]
+    writers = (MarkdownWriter(redact, pictures), HtmlWriter(redact, pictures))
+    renderers = [(writer.suffix, Renderer(writer, t.lang)) for writer in writers]
     for page in _pages(history, places.artifacts, t):
         yield from ((page.path + suffix, renderer.render(page)) for suffix, renderer in renderers)
     index = index_page(history, choices, places.kept, t)

@@ -77,7 +77,7 @@ def start_page(history: History, artifacts: str | None, t: Words) -> Page:
 def _hypothesis_blocks(history: History, attempt: Attempt, t: Words) -> list[Block]:
     card, draft = attempt.card, attempt.card.draft
     rows: list[tuple[Inline, ...]] = [
-        (t("single change"), Strong(str(draft.change))),
+        (t("single change") if len(draft.change.parts) == 1 else t("declared bundle"), Strong(str(draft.change))),
         (t("of"), _parent_link(history, attempt)),
         (t("wall"), t.label(draft.wall)),
         (t("mechanism"), draft.mechanism),
@@ -158,7 +158,9 @@ def _verdict_blocks(history: History, attempt: Attempt, t: Words) -> list[Block]
         blocks.append(Paragraph(t("No phase is decided.")))
     for phase in attempt.phases.values():
         blocks += _phase_blocks(history, phase, t)
-    return blocks
+    if len(attempt.card.draft.change.parts) > 1:
+        blocks.append(Paragraph(t("The effect belongs to the combination, not to either part.")))
+    return blocks + _quality_blocks(history, attempt, t)
 
 
 def _phase_blocks(history: History, phase: TrialsClassified, t: Words) -> list[Block]:
@@ -172,11 +174,33 @@ def _phase_blocks(history: History, phase: TrialsClassified, t: Words) -> list[B
         if classification.explanation and classification.reason == "slo_violated":
             blocks.append(Paragraph(classification.explanation))
         blocks.append(_runs_table(history, comparison, t))
-        noise = share_figure(comparison.noise_relative_sd)
-        blocks.append(Paragraph(t("Noise of one run: {sd}; window rule {rule}.", sd=noise, rule=comparison.rule)))
+        blocks.append(Paragraph(_basis_of_interval(comparison, t)))
     if classification.refusal is not None:
         blocks.append(Bullets(classification.refusal.reasons))
     return blocks
+
+
+def _basis_of_interval(comparison: Comparison, t: Words) -> str:
+    """What the interval was made from; while a comparison is looked at repeatedly it is wider than a single look's."""
+    noise = share_figure(comparison.noise_relative_sd)
+    text = t("Noise of one run: {sd}; window rule {rule}.", sd=noise, rule=comparison.rule)
+    if comparison.planned_pairs is not None:
+        text += t(
+            " Planned for {n} pairs; the interval allows for every look before that.",
+            n=comparison.planned_pairs,
+        )
+    return text
+
+
+def _quality_blocks(history: History, attempt: Attempt, t: Words) -> list[Block]:
+    evaluations = history.study.evaluations.get(attempt.card.digest, [])
+    if not evaluations:
+        return []
+    rows = tuple((moment(e.at), t(e.outcome.replace("_", " ")), e.detail) for e in evaluations)
+    return [
+        Heading(3, t("Quality of the outputs")),
+        Table((t("evaluated"), t("result"), t("detail")), rows),
+    ]
 
 
 def _runs_table(history: History, comparison: Comparison, t: Words) -> Table:

@@ -188,6 +188,20 @@ _LOOP = {
     "load": "负载",
     "mean": "均值",
     "spread (sd / mean)": "离散（标准差/均值）",
+    "Predictions": "预测",
+    "A Brier score of 0 is perfect, 0.25 is a coin. Faults are left out: they say nothing about a prediction.": (
+        "Brier 分数 0 为完美，0.25 等于掷硬币。故障不计入：它们与预测无关。"
+    ),
+    "cards": "卡片数",
+    "with an effect": "有实测效果",
+    "right sign": "方向正确",
+    "promising to the end": "最终成立",
+    "Brier score": "Brier 分数",
+    "Drift of the pool:": "资源池漂移：",
+    "No drift of the pool was seen in the incumbent's own runs.": "在现任配置自身的复测中没有看到资源池漂移。",
+    "N={n}, C={c}: {change} against its own earlier runs, ": "N={n}，C={c}：相对自身此前运行 {change}，",
+    "shown by two runs": "两次运行证实",
+    "suspected; nothing is kept until it is settled": "存疑；在查清之前不保留任何配置",
     "What is still open": "还没有答案的",
     "Nothing.": "无。",
     ": its end is unknown at stage {stage}: {detail}. Nothing is sent until a person settles it.": (
@@ -241,6 +255,8 @@ _CARD = {
     "← index": "← 返回总览",
     "Hypothesis": "假设",
     "field": "项目",
+    "declared bundle": "声明的组合改动",
+    "The effect belongs to the combination, not to either part.": "效果属于这一组合，不能归给其中任何一项。",
     "single change": "唯一改动",
     "of": "父配置",
     "wall": "瓶颈",
@@ -274,6 +290,11 @@ _CARD = {
     "duration": "时长",
     "incumbent": "现任配置",
     "Noise of one run: {sd}; window rule {rule}.": "单次运行噪声：{sd}；窗口规则 {rule}。",
+    " Planned for {n} pairs; the interval allows for every look before that.": (
+        " 计划 {n} 对运行；区间已计入此前的每一次查看。"
+    ),
+    "Quality of the outputs": "输出质量",
+    "evaluated": "评测时间",
     "Runs of this card": "本卡片的运行",
     "Runs as the incumbent": "作为现任配置的运行",
     "Whole configuration": "完整配置",
@@ -361,7 +382,7 @@ _LABELS = {
     "no significant gain": "无显著收益",
     "quality failed": "质量评测未通过",
     "gain": "有收益",
-    "not excluded": "尚不能排除收益",
+    "a gain is not excluded": "尚不能排除收益",
     # sent and findings
     "not sent": "未发出",
     "finished": "已完成",

@@ -99,6 +99,19 @@ class History:
                 found[fingerprint_of(trial)].append(trial)
         return dict(found)
 
+    def observations(self, trial: TrialState) -> dict[str, int]:
+        """How many observations stand behind each figure of a run's evidence."""
+        known = self._observations.get(trial.started.trial_id)
+        if known is None:
+            evidence = None if trial.record is None else trial.record.evidence
+            known = {} if evidence is None else evidence.observations()
+            self._observations[trial.started.trial_id] = known
+        return known
+
+    @cached_property
+    def _observations(self) -> dict[str, dict[str, int]]:
+        return {}
+
     def incidents(self) -> list[Incident]:
         """Every fault that is not the configuration's own doing, in order."""
         found = []
@@ -114,8 +127,8 @@ class History:
 
 def public_name(card: Card, redact: Callable[[str], str]) -> str:
     """The card's name goes into file names and links, where nothing can be blanked out: there its digest stands in."""
-    value = str(card.draft.change.to_value)
-    if redact(value) == value and redact(card.name) == card.name:
+    shown = [card.name, *(str(part.to_value) for part in card.draft.change.parts)]
+    if all(redact(text) == text for text in shown):
         return card.name
     return f"c{card.number:02d}-{card.digest[:12]}"
 

@@ -6,7 +6,8 @@ from agent.ledger.answer_section import answer_blocks, launch_blocks, why_blocks
 from agent.ledger.document import Block, FileLink, Heading, Page, Paragraph, Picture
 from agent.ledger.goal_section import goal_blocks
 from agent.ledger.history import History
-from agent.ledger.loop_section import cost_blocks, noise_blocks, open_blocks
+from agent.ledger.loop_section import cost_blocks, open_blocks, prediction_blocks
+from agent.ledger.noise_section import noise_blocks
 from agent.ledger.tradeoff import ChoiceSet
 from agent.ledger.tradeoff_section import tradeoff_blocks
 from agent.ledger.tried_section import fault_blocks, refused_blocks, tried_blocks
@@ -26,6 +27,7 @@ def index_page(history: History, choices: tuple[ChoiceSet, ChoiceSet], kept: str
         *refused_blocks(history, t),
         *why_blocks(history, t),
         *noise_blocks(history, t),
+        *prediction_blocks(history, t),
         *open_blocks(history, t),
         *cost_blocks(history, t),
         *_data_blocks(t),

@@ -38,12 +38,13 @@ def json_text(history: History, redact: Redact) -> str:
             {"trial": i.trial.started.trial_id, "ended_trial": i.ended_trial, **i.fault.model_dump(mode="json")}
             for i in history.incidents()
         ],
-        "experiments": list(trial_rows(history)),
         "stage_seconds": {str(cost.stage): cost.seconds for cost in stage_costs(history)},
         "loop": asdict(loop_figures(history)),
     }
     options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
-    return orjson.dumps(_redacted(document, redact), option=options).decode() + "\n"
+    rows = [{k: redact(v) if isinstance(v, str) else v for k, v in row.items()} for row in trial_rows(history)]
+    whole = _redacted(document, redact) | {"experiments": rows}
+    return orjson.dumps(whole, option=options).decode() + "\n"
 
 
 def _card(attempt: Attempt) -> dict[str, object]:
@@ -64,13 +65,17 @@ def _card(attempt: Attempt) -> dict[str, object]:
     }
 
 
-def _redacted(value: object, redact: Redact) -> object:
+def _redacted(document: dict[str, object], redact: Redact) -> dict[str, object]:
+    return {redact(key): _redacted_part(part, redact) for key, part in document.items()}
+
+
+def _redacted_part(value: object, redact: Redact) -> object:
     match value:
         case str():
             return redact(value)
         case dict():
-            return {redact(str(key)): _redacted(item, redact) for key, item in value.items()}
+            return {redact(str(key)): _redacted_part(item, redact) for key, item in value.items()}
         case list() | tuple():
-            return [_redacted(item, redact) for item in value]
+            return [_redacted_part(item, redact) for item in value]
         case _:
             return value

@@ -1,79 +1,47 @@
-"""The noise floor, what is still open, and what it all cost."""
+"""How good the predictions were, what is still open, and what it all cost."""
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-
 from agent.ledger.costs import formal_window_seconds, loop_figures, stage_costs
 from agent.ledger.document import Block, Bullets, Heading, Inline, PageLink, Paragraph, Table
-from agent.ledger.effects import load_text
 from agent.ledger.figures import duration_figure, figure, share_figure
-from agent.ledger.history import History, fingerprint_of
+from agent.ledger.history import History
+from agent.ledger.predictions import calibrations
 from agent.ledger.words import Words
-from experiments.measurement import WindowKind
-from experiments.metric import METRICS
-from experiments.study import TrialState
-from experiments.trial import Stage, TrialLoad
-from experiments.verdict import noise_of
-
-MAX_GROUPS = 20
+from experiments.card import Source
+from experiments.trial import Stage
 
 
-def noise_blocks(history: History, t: Words) -> list[Block]:
-    goal = history.study.goal
-    metric = goal.objective.metric
-    kinds = dict.fromkeys((goal.objective.window, goal.screening.window))
-    blocks: list[Block] = [
-        Heading(2, t("Noise floor"), "noise"),
-        Paragraph(
-            t(
-                "Relative standard deviation of one run, pooled over repeats of one configuration at one load; the "
-                "assumption of the goal ({assumed}) counts for two degrees of freedom.",
-                assumed=share_figure(goal.noise.assumed),
-            )
-        ),
-    ]
-    for kind in kinds:
-        noise = noise_of(history.study, metric, kind)
-        blocks.append(
-            Paragraph(
-                t(
-                    "{window} window: {sd} from {runs} repeated runs ({df:.0f} degrees of freedom).",
-                    window=t.label(kind),
-                    sd=share_figure(noise.relative_sd),
-                    runs=noise.repeats,
-                    df=noise.df,
-                )
-            )
+def prediction_blocks(history: History, t: Words) -> list[Block]:
+    """Predicted and measured, by proposer: whom to believe next time."""
+    records = calibrations(history.attempts)
+    if not records:
+        return []
+    head = (
+        t("proposed by"),
+        t("cards"),
+        t("with an effect"),
+        t("right sign"),
+        t("inside the prediction"),
+        t("chance given to a gain"),
+        t("promising to the end"),
+        t("Brier score"),
+    )
+    rows = tuple(
+        (
+            t.label(Source(record.source)),
+            str(record.cards),
+            str(record.measured),
+            share_figure(record.right_sign),
+            share_figure(record.inside),
+            share_figure(record.promised),
+            share_figure(record.promising),
+            figure(record.brier),
         )
-        rows = _repeat_rows(history, metric, kind, t)
-        if rows:
-            head = (t("configuration"), t("load"), t("runs"), t("mean"), t("spread (sd / mean)"))
-            blocks.append(Table(head, tuple(rows[:MAX_GROUPS]), frozenset({2, 3, 4})))
-    return blocks
-
-
-def _repeat_rows(history: History, metric: str, kind: WindowKind, t: Words) -> list[tuple[Inline, ...]]:
-    groups: dict[tuple[str, TrialLoad], list[TrialState]] = defaultdict(list)
-    for trial in history.study.trials.values():
-        if trial.sample is not None:
-            groups[fingerprint_of(trial), trial.started.load].append(trial)
-    rows: list[tuple[Inline, ...]] = []
-    for (fingerprint, _), runs in groups.items():
-        values = [v for run in runs if (v := _value(run, metric, kind)) is not None]
-        if len(values) < 2:
-            continue
-        mean = math.fsum(values) / len(values)
-        sd = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
-        name = PageLink(history.names[fingerprint], history.pages[runs[0].started.trial_id])
-        rows.append((name, load_text(runs[0]), str(len(values)), figure(mean), share_figure(sd / mean)))
-    return rows
-
-
-def _value(trial: TrialState, metric: str, kind: WindowKind) -> float | None:
-    window = trial.sample.measurement.window(kind) if trial.sample is not None else None
-    return None if window is None else METRICS[metric].read(window)
+        for record in records
+    )
+    note = t("A Brier score of 0 is perfect, 0.25 is a coin. Faults are left out: they say nothing about a prediction.")
+    return [Heading(2, t("Predictions"), "predictions"), Paragraph(note), Table(head, rows, frozenset(range(1, 8)))]
 
 
 def open_blocks(history: History, t: Words) -> list[Block]:

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+import html
+import posixpath
 import re
 
-from agent.ledger.document import Brief, Code, FileLink, Inline, Label, PageLink, Span, Strong, Table
+from agent.ledger.document import (
+    Banner,
+    Brief,
+    Bullets,
+    Code,
+    FileLink,
+    Heading,
+    Inline,
+    Label,
+    PageLink,
+    Paragraph,
+    Picture,
+    Span,
+    Strong,
+    Table,
+)
 from agent.ledger.writer import Writer
 
 # What Markdown acts on inside a line. An underscore within a word is left readable: it marks nothing there.
@@ -42,7 +59,7 @@ class MarkdownWriter(Writer):
         line = self._redact(text).replace("`", "ˋ").replace("|", "∣")
         return f"`{line}`" if line else ""
 
-    def line(self, content: Inline, page: str) -> str:
+    def _line(self, content: Inline, page: str) -> str:
         """The line so that its first characters open no block: `1. x` is no list, `# x` no heading."""
         line = self.inline(content, page)
         found = _BLOCK_START.match(line)
@@ -51,8 +68,24 @@ class MarkdownWriter(Writer):
         place = found.end() if found[1] else 0
         return f"{line[:place]}\\{line[place:]}"
 
+    def heading(self, heading: Heading) -> str:
+        anchor = f'\n<a id="{html.escape(heading.anchor)}"></a>\n' if heading.anchor else ""
+        return f"{anchor}\n{'#' * heading.level} {self.text(heading.text)}\n"
+
+    def paragraph(self, paragraph: Paragraph, page: str) -> str:
+        return f"\n{self._line(paragraph.content, page)}\n"
+
+    def bullets(self, bullets: Bullets, page: str) -> str:
+        return "\n" + "".join([f"- {self._line(item, page)}\n" for item in bullets.items])
+
+    def banner(self, banner: Banner) -> str:
+        return f"\n> **{self.text(banner.text)}**\n"
+
+    def picture(self, picture: Picture, page: str) -> str:
+        way = posixpath.relpath(f"plots/{picture.file}", posixpath.dirname(page) or ".")
+        return f"\n![{self.text(picture.alt)}]({way})\n"
+
     def table(self, table: Table, page: str) -> str:
-        rule = "".join(" ---: |" if column in table.numeric else " --- |" for column in range(len(table.head)))
-        head = "".join(f" {self.text(cell)} |" for cell in table.head)
-        rows = ["|" + "".join([f" {self.inline(cell, page)} |" for cell in row]) for row in table.rows]
-        return "\n".join([f"|{head}", f"|{rule}", *rows])
+        rule = ["---:" if column in table.numeric else "---" for column in range(len(table.head))]
+        rows = [self.cells(table.head, page), rule, *[self.cells(row, page) for row in table.rows]]
+        return "\n" + "".join([f"| {' | '.join(cells)} |\n" for cells in rows])

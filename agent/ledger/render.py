@@ -1,58 +1,37 @@
-"""Writes a page as Markdown or HTML. The only place where text becomes markup: everything is redacted and escaped here.
-
-HTML pages stand alone: style and plots are inside, there is no script, and the policy in the head allows none.
+"""Puts a page into the frame of its format. HTML pages stand alone: the style is inside, there is no script, and the
+policy in the head allows none.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import posixpath
-from collections.abc import Callable, Mapping
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from agent.ledger.document import Page
-from agent.ledger.html_writer import HtmlWriter
 from agent.ledger.writer import Writer
 
 
 class Renderer:
-    """Turns pages into files of one format. `pictures` are the plots by file name."""
+    """Turns pages into files of one format."""
 
-    def __init__(self, writer: Writer, pictures: Mapping[str, str], lang: str) -> None:
+    def __init__(self, writer: Writer, lang: str) -> None:
         self._writer = writer
-        self._pictures = pictures
         self._lang = lang
         self._template = _environment().get_template(writer.template)
 
     def render(self, page: Page) -> str:
-        writer = self._writer
-
-        def trusted(write: Callable[..., str]) -> Callable[..., Markup]:
-            """What a writer returns is escaped already."""
-            return lambda content: Markup(write(content, page.path))  # noqa: S704
-
+        # What a writer returns is escaped for its own format already.
         return self._template.render(
-            page=page,
-            text=lambda text: Markup(writer.text(text)),  # noqa: S704
-            line=trusted(writer.line),
-            table=trusted(writer.table),
-            picture=self._picture(page),
+            title=Markup(self._writer.text(page.title)),  # noqa: S704
+            body=Markup(self._writer.body(page)),  # noqa: S704
             lang=self._lang,
             style=Markup(_style()),  # noqa: S704 - our own file
             style_hash=_style_hash(),
         )
-
-    def _picture(self, page: Page) -> Callable[[str], str]:
-        if isinstance(self._writer, HtmlWriter):
-            return self._data_url
-        return lambda file: posixpath.relpath(f"plots/{file}", posixpath.dirname(page.path) or ".")
-
-    def _data_url(self, file: str) -> str:
-        return "data:image/svg+xml;base64," + base64.b64encode(self._pictures[file].encode()).decode()
 
 
 @cache

@@ -5,7 +5,7 @@ The first columns are a contract with readers of the file, new ones go to the en
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from agent.ledger.figures import value_text
@@ -116,11 +116,16 @@ def _card_columns(history: History, trial: TrialState) -> Row:
         "card": attempt.name,
         "parent": history.names.get(attempt.card.parent_fingerprint, attempt.card.parent_fingerprint),
         "change": str(change),
-        "change_role": str(change.role),
-        "change_knob": change.name,
-        "change_from": value_text(change.from_value),
-        "change_to": value_text(change.to_value),
+        "change_role": _joined(str(part.role) for part in change.parts),
+        "change_knob": _joined(part.name for part in change.parts),
+        "change_from": _joined(value_text(part.from_value) for part in change.parts),
+        "change_to": _joined(value_text(part.to_value) for part in change.parts),
     }
+
+
+def _joined(parts: Iterable[str]) -> str:
+    """The parts of a declared bundle stay in one cell: the row is about the combination."""
+    return " + ".join(parts)
 
 
 def route_of(trial: TrialState) -> tuple[str, str]:

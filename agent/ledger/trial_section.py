@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from agent.ledger.document import Block, Code, FileLink, Heading, Inline, Label, Mood, Paragraph, Table
 from agent.ledger.effects import load_text, outcome_label
-from agent.ledger.figures import duration_figure, figure, moment, size_figure
+from agent.ledger.figures import MISSING, Figure, count_figure, duration_figure, figure, moment, size_figure
 from agent.ledger.history import Incident, earlier_faults, trial_anchor
 from agent.ledger.tried_section import repair_text
 from agent.ledger.words import Words
@@ -87,9 +87,9 @@ def _measurement_blocks(measurement: Measurement, t: Words) -> list[Block]:
                 ok=measurement.n_succeeded,
                 planned=measurement.n_planned,
                 failed=measurement.n_failed,
-                input=_count(measurement.input_tokens),
-                output=_count(measurement.output_tokens),
-                cached=_count(measurement.cached_tokens),
+                input=count_figure(measurement.input_tokens),
+                output=count_figure(measurement.output_tokens),
+                cached=count_figure(measurement.cached_tokens),
                 al=figure(measurement.accept_length),
                 client=measurement.client,
                 version=version,
@@ -118,7 +118,7 @@ def window_table(measurement: Measurement, t: Words) -> Table:
             t("meets the floor"),
             *(_or_missing(w, lambda w: t("yes") if w.meets_floor else t("no")) for w in windows.values()),
         ),
-        (t("requests"), *(_or_missing(w, lambda w: str(w.n_requests)) for w in windows.values())),
+        (t("requests"), *(_or_missing(w, lambda w: count_figure(w.n_requests)) for w in windows.values())),
         (t("duration"), *(_or_missing(w, lambda w: figure(w.duration_s, "s")) for w in windows.values())),
     ]
     for metric in METRICS.values():
@@ -128,15 +128,11 @@ def window_table(measurement: Measurement, t: Words) -> Table:
 
 
 def _or_missing(window: WindowMetrics | None, read: Callable[[WindowMetrics], str]) -> str:
-    return "NOT_OBSERVED" if window is None else read(window)
+    return MISSING if window is None else read(window)
 
 
-def _value(window: WindowMetrics | None, metric: Metric) -> str:
+def _value(window: WindowMetrics | None, metric: Metric) -> Figure:
     return figure(None if window is None else metric.read(window), metric.unit.symbol)
-
-
-def _count(value: int | None) -> str:
-    return "NOT_OBSERVED" if value is None else str(value)
 
 
 def _fault_blocks(trial: TrialState, record: TrialRecord, t: Words) -> list[Block]:
@@ -146,7 +142,7 @@ def _fault_blocks(trial: TrialState, record: TrialRecord, t: Words) -> list[Bloc
     rows = tuple(
         (
             t.label(fault.stage),
-            str(fault.attempt),
+            count_figure(fault.attempt),
             t.label(fault.reason),
             t.label(fault.sent),
             t("the configuration did it")
@@ -164,7 +160,8 @@ def _stage_blocks(record: TrialRecord, t: Words) -> list[Block]:
     if not record.stages:
         return []
     rows = tuple(
-        (t.label(s.stage), str(s.attempt), moment(s.began), duration_figure(s.seconds), s.note) for s in record.stages
+        (t.label(s.stage), count_figure(s.attempt), moment(s.began), duration_figure(s.seconds), s.note)
+        for s in record.stages
     )
     total = duration_figure(sum(s.seconds for s in record.stages))
     return [

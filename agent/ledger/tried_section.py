@@ -7,9 +7,10 @@ from agent.ledger.effects import outcome_label, tier_effect
 from agent.ledger.history import Attempt, History, Incident
 from agent.ledger.words import Words
 from experiments.ledger import CardRejected
-from experiments.trial import Route, Tier
+from experiments.trial import Reason, Route, Tier
 
 MAX_REJECTED = 200
+_TOLD_BY_EFFECT = frozenset({Reason.GAIN, Reason.SLOWER, Reason.NO_SIGNIFICANT_GAIN, Reason.NOT_EXCLUDED})
 
 
 def tried_blocks(history: History, t: Words) -> list[Block]:
@@ -37,9 +38,18 @@ def _row(history: History, attempt: Attempt, t: Words) -> tuple[Inline, ...]:
         (t.label(draft.wall), ": ", Brief(draft.mechanism)),
         tier_effect(attempt, Tier.SCREENING, history, t),
         tier_effect(attempt, Tier.CONFIRMATION, history, t),
-        outcome(attempt, t),
+        _outcome_cell(attempt, t),
         decided(attempt, t),
     )
+
+
+def _outcome_cell(attempt: Attempt, t: Words) -> Inline:
+    """The outcome; where no effect says why, the reason in the classifier's words."""
+    label = outcome(attempt, t)
+    closed = attempt.closed
+    if closed is None or closed.classification.reason in _TOLD_BY_EFFECT:
+        return label
+    return (label, " ", Brief(closed.classification.explanation))
 
 
 def outcome(attempt: Attempt, t: Words) -> Label:

@@ -16,6 +16,7 @@ LANGUAGES = ("en", "zh")
 # Names whose spelling is not just that of the value.
 ENGLISH_LABELS: dict[StrEnum, str] = {
     Reason.SLO_VIOLATED: "SLO violated",
+    Reason.NOT_EXCLUDED: "a gain is not excluded",
     Reason.POST_PROCESSING: "post-processing",
     Route.ORCHESTRATION_FAULT: "orchestration fault",
     Stage.WARM_UP: "warm-up",

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import posixpath
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import lru_cache
 
-from agent.ledger.document import Inline, PageLink, Span, Table
+from agent.ledger.document import (
+    Banner,
+    Block,
+    Bullets,
+    Heading,
+    Inline,
+    Page,
+    PageLink,
+    Paragraph,
+    Picture,
+    Span,
+    Table,
+)
+from agent.ledger.figures import Figure
 from agent.ledger.redaction import MAX_KEPT, Redactor
 
 
@@ -16,17 +30,42 @@ def _way(page: str, folder: str) -> str:
 
 
 class Writer(ABC):
-    """Writes the parts of a page in one format. Everything that it returns is safe to put into a file of it."""
+    """Writes the parts of a page in one format. Everything that it returns is safe to put into a file of it.
+
+    `pictures` are the plots by file name.
+    """
 
     suffix: str
     template: str
 
-    def __init__(self, redact: Redactor) -> None:
+    def __init__(self, redact: Redactor, pictures: Mapping[str, str]) -> None:
         self._redact = redact
+        self._pictures = pictures
         self._escaped: dict[str, str] = {}
+
+    def body(self, page: Page) -> str:
+        """All blocks of the page, in order."""
+        return "".join([self.block(block, page.path) for block in page.blocks])
+
+    def block(self, block: Block, page: str) -> str:
+        match block:
+            case Table():
+                return self.table(block, page)
+            case Heading():
+                return self.heading(block)
+            case Paragraph():
+                return self.paragraph(block, page)
+            case Bullets():
+                return self.bullets(block, page)
+            case Banner():
+                return self.banner(block)
+            case Picture():
+                return self.picture(block, page)
 
     def text(self, text: str) -> str:
         """The text without private details, escaped. Blanks at its ends are kept: it may be a piece of a sentence."""
+        if type(text) is Figure:
+            return text
         known = self._escaped.get(text)
         if known is None:
             if len(self._escaped) > MAX_KEPT:
@@ -45,13 +84,15 @@ class Writer(ABC):
         return lead + inner + trail
 
     def inline(self, content: Inline, page: str) -> str:
-        match content:
-            case str():
-                return self.text(content)
-            case tuple():
-                return "".join([self.span(span, page) for span in content])
-            case _:
-                return self.span(content, page)
+        if isinstance(content, str):
+            return self.text(content)
+        if isinstance(content, tuple):
+            return "".join([self.inline(span, page) for span in content])
+        return self.span(content, page)
+
+    def cells(self, row: tuple[Inline, ...], page: str) -> list[str]:
+        text, inline = self.text, self.inline
+        return [text(cell) if isinstance(cell, str) else inline(cell, page) for cell in row]
 
     def href(self, link: PageLink, page: str) -> str:
         """The way from one page to another, with `/` whatever the machine."""
@@ -68,8 +109,19 @@ class Writer(ABC):
     def span(self, span: Span, page: str) -> str: ...
 
     @abstractmethod
-    def line(self, content: Inline, page: str) -> str:
-        """A paragraph or a list item."""
+    def heading(self, heading: Heading) -> str: ...
+
+    @abstractmethod
+    def paragraph(self, paragraph: Paragraph, page: str) -> str: ...
+
+    @abstractmethod
+    def bullets(self, bullets: Bullets, page: str) -> str: ...
+
+    @abstractmethod
+    def banner(self, banner: Banner) -> str: ...
+
+    @abstractmethod
+    def picture(self, picture: Picture, page: str) -> str: ...
 
     @abstractmethod
     def table(self, table: Table, page: str) -> str: ...

@@ -62,16 +62,30 @@ def test_every_effect_carries_window_n_and_interval(index: str) -> None:
 def test_every_card_has_one_row_with_its_outcome(index: str) -> None:
     """Kept, slower, SLO, infeasible, no gain, fault and held are told apart."""
     rows = [line for line in section(index, "What was tried").splitlines() if line.startswith("| [c0")]
-    outcomes = [row.split(" | ")[5] for row in rows]
+    outcomes = [row.split(" | ")[5].split("** ")[0].strip("*") for row in rows]
     assert outcomes == [
-        "**kept**",
-        "**negative: slower**",
-        "**negative: SLO violated**",
-        "**negative: infeasible**",
-        "**negative: no significant gain**",
-        "**fault: contract mismatch**",
-        "**held: end unknown**",
+        "kept",
+        "negative: slower",
+        "negative: SLO violated",
+        "negative: infeasible",
+        "negative: no significant gain",
+        "fault: contract mismatch",
+        "held: end unknown",
     ]
+
+
+def test_where_no_effect_tells_why_the_row_does(index: str) -> None:
+    """A broken limit, a configuration that cannot run and a fault are explained beside the outcome."""
+    tried = section(index, "What was tried")
+    assert "**negative: SLO violated** tpot_mean 20.70, the goal asks tpot_mean &lt; 20 ms" in tried
+    assert "**negative: infeasible** the configuration cannot run: decode ran out of device memory" in tried
+
+
+def test_predictions_are_held_against_what_was_measured(index: str) -> None:
+    """By proposer: sign, interval, and the chance given against the share that came true."""
+    rows = [line for line in section(index, "Predictions").splitlines() if line.startswith("| ")][2:]
+    assert [row.split(" | ")[0] for row in rows] == ["| rules", "| llm", "| optimizer"]
+    assert "| optimizer | 1 | 0 | NOT_OBSERVED | NOT_OBSERVED | 20.00 % | 0.00 % | 0.04 |" in rows
 
 
 def test_faults_stand_apart_from_negatives(index: str) -> None:

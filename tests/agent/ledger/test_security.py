@@ -153,8 +153,8 @@ def test_pages_need_no_other_file(ledger: Path) -> None:
 @pytest.mark.parametrize("writer_class", [HtmlWriter, MarkdownWriter])
 def test_any_text_is_one_inert_piece_of_a_page(writer_class: type[Writer], text: str) -> None:
     """In a paragraph, a cell, a label, a link or code, any text leaves the shape of the page as it is."""
-    writer = writer_class(Redactor())
-    lines = [Renderer(writer, {}, "en").render(a_page(word)) for word in (text, "word")]
+    writer = writer_class(Redactor(), {})
+    lines = [Renderer(writer, "en").render(a_page(word)) for word in (text, "word")]
     if writer_class is HtmlWriter:
         assert read_html(lines[0]).errors == []
         assert read_html(lines[0]).elements == read_html(lines[1]).elements
