@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 from experiments.card import Wall
 
@@ -31,6 +32,7 @@ class KnobEffect:
     mechanism: str
     signs: tuple[str, ...] = ()
     least_sign: float = 0.0  # the first sign has to be at least this; below it the mechanism gains nothing
+    most_sign: float = inf  # and at most this
     gain: tuple[float, float] = (-0.02, 0.05)  # usual relative effect on throughput when the signs are there
 
 
@@ -44,6 +46,16 @@ EFFECTS: tuple[KnobEffect, ...] = (
         signs=("prefill.lone_tail_share",),
         least_sign=0.05,
         gain=(0.0, 0.45),
+    ),
+    KnobEffect(
+        name="prefill-max-requests",
+        wall=Wall.PREFILL_SUPPLY,
+        toward=Toward.MORE,
+        mechanism="Nearly every prefill batch holds one prompt although others wait: another one in the same forward "
+        "shares its fixed cost.",
+        signs=("prefill.multi_sequence_share",),
+        most_sign=0.2,
+        gain=(0.0, 0.30),
     ),
     KnobEffect(
         name="chunked-prefill-size",

@@ -118,7 +118,7 @@ def neighbours(knob: KnobPart, toward: Toward = Toward.EITHER) -> tuple[Value, .
 def _is_shown(packet: EvidencePacket, effect: KnobEffect) -> bool:
     """The figures say that the mechanism has something to gain. One that was not observed says nothing."""
     sign = packet.figures.get(effect.signs[0]) if effect.signs else None
-    return not effect.signs or (sign is not None and sign >= effect.least_sign)
+    return not effect.signs or (sign is not None and effect.least_sign <= sign <= effect.most_sign)
 
 
 def _gives_away(packet: EvidencePacket, wall: WallPart) -> bool:

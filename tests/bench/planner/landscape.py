@@ -126,7 +126,7 @@ class Landscape:
             tpot_ms=truth.tpot_ms * (1 + chance.gauss(0, LATENCY_NOISE)),
             ttft_s=truth.ttft_s * (1 + chance.gauss(0, LATENCY_NOISE)),
         )
-        evidence = _evidence(sides, chance)
+        evidence = _evidence(sides, self._batch(config), chance)
         return measured(seen, load, trial_id, output_tokens=OUTPUT_TOKENS, cards=CARDS, evidence=evidence)
 
     def _truth(self, config: ServingConfig) -> tuple[Truth, Sides | None, str]:
@@ -151,6 +151,9 @@ class Landscape:
             at[f"decode.flag.{name}"] for name in (names.decode_layout, names.decode_batch, names.drafts, names.kv)
         )
         return _read_rows()["prefill", *prefill], _read_rows()["decode", *decode]
+
+    def _batch(self, config: ServingConfig) -> int:
+        return int(self._rows(config)[0]["batch"])
 
     def _settings(self, prefill: tuple[Value, ...], decode: tuple[Value, ...]) -> dict[str, Value]:
         names = self._names
@@ -181,12 +184,14 @@ def _layouts() -> list[str]:
     return sorted({str(key[1]) for key in _read_rows()})
 
 
-def _evidence(sides: Sides, chance: random.Random) -> ServingEvidence:
+def _evidence(sides: Sides, batch: int, chance: random.Random) -> ServingEvidence:
     """Queues stand before the slower side; the share of its cap that decode runs is its share of its own rate."""
     slack = math.log(sides.decode / sides.prefill)  # above 0: prefill is slower
     share = min(sides.prefill / sides.decode, 1.0) * (1 + chance.gauss(0, 0.01))
     return ServingEvidence(
-        prefill=PrefillEvidence(waiting=_queue(slack / BALANCE)),
+        prefill=PrefillEvidence(
+            waiting=_queue(slack / BALANCE), multi_sequence_share=Figure(value=float(batch > 1), n=200)
+        ),
         decode=DecodeEvidence(
             prealloc=_queue(-slack / BALANCE), running_share_of_cap=Figure(value=min(share, 1.0), n=200)
         ),
