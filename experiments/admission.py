@@ -6,7 +6,7 @@ value, resting on figures that exist, and not refuted under the same conditions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict
 
 from experiments.card import Card, CardDraft, novelty_key
 from experiments.comparison import is_one_change
-from experiments.knob import Knob
-from experiments.serving_config import ServingConfig, diff
+from experiments.escape import bundle_refusal
+from experiments.knob import Cost, Knob
+from experiments.serving_config import Change, ServingConfig, diff
 from experiments.study import Study
 
 # A cited value may be rounded as people round: to three significant figures.
@@ -37,6 +38,7 @@ class Code(StrEnum):
     NO_EVIDENCE = "no_evidence"
     DEPENDENCY_MISSING = "dependency_missing"
     INVALID_CONFIGURATION = "invalid_configuration"
+    BUNDLE_REFUSED = "bundle_refused"
 
 
 class Objection(NamedTuple):
@@ -61,15 +63,17 @@ def admit(
 ) -> Card | Rejection:
     """`figures` are the evidence of the incumbent by id; `invalid` are rules that the configuration would break
     before anything starts (the engine's size rules), found by whoever knows the engine."""
-    knob = study.goal.space.knob(draft.change.path)
-    if knob is None:
+    knobs = [study.goal.space.knob(part.path) for part in draft.change.parts]
+    found = [knob for knob in knobs if knob is not None]
+    if len(found) < len(knobs):
+        unknown = draft.change.parts[knobs.index(None)].path
         known = ", ".join(str(k.path) for k in study.goal.space.knobs)
-        return _rejection([Objection(Code.UNKNOWN_KNOB, f"{draft.change.path} is not a knob; knobs: {known}")])
+        return _rejection([Objection(Code.UNKNOWN_KNOB, f"{unknown} is not a knob; knobs: {known}")])
     objections = [
-        *_value_objections(draft, knob, study.incumbent),
+        *_change_objections(draft.change, found, study),
         *_novelty_objections(draft, study),
         *_evidence_objections(draft, figures),
-        *_dependency_objections(knob, study.incumbent),
+        *_dependency_objections(draft.change, found, study.incumbent),
         *(Objection(Code.INVALID_CONFIGURATION, message) for message in invalid),
     ]
     if objections:
@@ -80,8 +84,8 @@ def admit(
         parent=study.incumbent,
         parent_fingerprint=study.incumbent.fingerprint(),
         scenario_digest=study.opened.scenario_digest,
-        cost=knob.cost,
-        alters_numerics=knob.alters_numerics,
+        cost=max((knob.cost for knob in found), key=list(Cost).index),
+        alters_numerics=any(knob.alters_numerics for knob in found),
     )
 
 
@@ -89,9 +93,16 @@ def _rejection(objections: list[Objection]) -> Rejection:
     return Rejection(codes=tuple(o.code for o in objections), messages=tuple(o.message for o in objections))
 
 
-def _value_objections(draft: CardDraft, knob: Knob, incumbent: ServingConfig) -> list[Objection]:
-    change = draft.change
-    found = []
+def _change_objections(change: Change, knobs: Sequence[Knob], study: Study) -> list[Objection]:
+    found = [o for part, knob in zip(change.parts, knobs, strict=True) for o in _value_objections(part, knob, study)]
+    why = bundle_refusal(study, change)
+    if why is not None:
+        found.append(Objection(Code.BUNDLE_REFUSED, why))
+    return found
+
+
+def _value_objections(change: Change, knob: Knob, study: Study) -> list[Objection]:
+    incumbent, found = study.incumbent, []
     if not knob.contains(change.to_value):
         allowed = ", ".join(map(str, knob.values)) if knob.values else f"the range {knob.range}"
         found.append(Objection(Code.OUT_OF_BOUNDS, f"{change.path}: {change.to_value} is not in {allowed}"))
@@ -102,7 +113,7 @@ def _value_objections(draft: CardDraft, knob: Knob, incumbent: ServingConfig) ->
         found.append(Objection(Code.NO_CHANGE, f"{change.path} is {now} already"))
         return found
     differences = diff(incumbent, incumbent.with_value(change.path, change.to_value))
-    if not is_one_change(differences, change):
+    if not is_one_change(differences, change.model_copy(update={"from_value": now})):
         listed = "; ".join(map(str, differences))
         found.append(Objection(Code.NOT_ONE_CHANGE, f"the configurations would differ by [{listed}]"))
     return found
@@ -116,8 +127,9 @@ def _novelty_objections(draft: CardDraft, study: Study) -> list[Objection]:
             return [
                 Objection(
                     Code.REFUTED,
+                    # Its explanation can quote a server's log, so it stays in the ledger.
                     f"{draft.change.path} = {draft.change.to_value} was refuted on this configuration "
-                    f"({refutation.reason}: {refutation.explanation})",
+                    f"({refutation.reason})",
                 )
             ]
     for card in study.cards.values():
@@ -139,6 +151,8 @@ def _evidence_objections(draft: CardDraft, figures: Mapping[str, float | None]) 
     return found
 
 
-def _dependency_objections(knob: Knob, incumbent: ServingConfig) -> list[Objection]:
-    missing = [name for name in knob.depends_on if name not in incumbent.settings]
-    return [Objection(Code.DEPENDENCY_MISSING, f"{knob.path} needs {name} to be set first") for name in missing]
+def _dependency_objections(change: Change, knobs: Sequence[Knob], incumbent: ServingConfig) -> list[Objection]:
+    """A part of a bundle may be what the other part needs."""
+    settings = incumbent.changed(change).settings
+    missing = [(knob.path, name) for knob in knobs for name in knob.depends_on if name not in settings]
+    return [Objection(Code.DEPENDENCY_MISSING, f"{path} needs {name} to be set first") for path, name in missing]

@@ -95,13 +95,12 @@ class Card(BaseModel):
     @property
     def name(self) -> str:
         """The short name in tables and file names: `c03-prefill-max-requests-2`."""
-        value = "unset" if self.draft.change.to_value is None else self.draft.change.to_value
-        return f"c{self.number:02d}-{_slug(self.draft.change.name)}-{_slug(str(value))}"
+        return "-".join((f"c{self.number:02d}", *map(_part_name, self.draft.change.parts)))
 
     @property
     def config(self) -> ServingConfig:
         """The configuration under test: the parent with exactly this change."""
-        return self.parent.with_value(self.draft.change.path, self.draft.change.to_value)
+        return self.parent.changed(self.draft.change)
 
 
 class NoveltyKey(BaseModel):
@@ -111,10 +110,19 @@ class NoveltyKey(BaseModel):
 
     path: str
     to_value: Value
+    also: NoveltyKey | None = None  # the other part of a bundle; the parts stand in the order of their paths
 
 
 def novelty_key(change: Change) -> NoveltyKey:
-    return NoveltyKey(path=str(change.path), to_value=change.to_value)
+    first, *rest = sorted(change.parts, key=lambda part: str(part.path))
+    return NoveltyKey(
+        path=str(first.path), to_value=first.to_value, also=novelty_key(rest[0]) if rest else None
+    )
+
+
+def _part_name(part: Change) -> str:
+    value = "unset" if part.to_value is None else part.to_value
+    return f"{_slug(part.name)}-{_slug(str(value))}"
 
 
 def _slug(text: str) -> str:

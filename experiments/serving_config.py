@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 Value = bool | int | float | str | None
 
@@ -55,7 +55,11 @@ class Path(NamedTuple):
 
 
 class Change(BaseModel):
-    """The single difference between a card and its parent. `None` means that the setting is absent."""
+    """The single difference between a card and its parent. `None` means that the setting is absent.
+
+    `also` makes it a declared bundle of two parts, which admission lets through in an escape card only: its effect is
+    credited to the combination. A stored change without it looks as it did before there were bundles.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -64,15 +68,31 @@ class Change(BaseModel):
     name: str
     from_value: Value
     to_value: Value
+    also: Change | None = None
 
     @property
     def path(self) -> Path:
         return Path(self.role, self.kind, self.name)
 
+    @property
+    def parts(self) -> tuple[Change, ...]:
+        """The one change, or the two parts of a bundle."""
+        if self.also is None:
+            return (self,)
+        return (self.model_copy(update={"also": None}), self.also)
+
     def __str__(self) -> str:
         before = "unset" if self.from_value is None else self.from_value
         after = "unset" if self.to_value is None else self.to_value
-        return f"{self.role} {self.name} {before} → {after}"
+        together = "" if self.also is None else f" with {self.also}"
+        return f"{self.role} {self.name} {before} → {after}{together}"
+
+    @model_serializer(mode="wrap")
+    def _without_absent_part(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        fields: dict[str, object] = handler(self)
+        if self.also is None:
+            fields.pop("also", None)
+        return fields
 
 
 class ServingConfig(BaseModel):
@@ -109,6 +129,13 @@ class ServingConfig(BaseModel):
             else:
                 settings[key] = value
         return ServingConfig(settings=settings)
+
+    def changed(self, change: Change) -> ServingConfig:
+        """A copy with every part of the change applied."""
+        config = self
+        for part in change.parts:
+            config = config.with_value(part.path, part.to_value)
+        return config
 
     def fingerprint(self, *roles: Role) -> str:
         """Identity of the settings of these roles (all roles if none are named): 12 hex digits."""
