@@ -109,7 +109,7 @@ def _formal_client(context: TrialContext, name: str) -> ClientRun:
     )
 
 
-def _send_once(context: TrialContext, load: _FormalLoad) -> bool | Waiting | Faulted:
+def _send_once(context: TrialContext, load: _FormalLoad) -> bool | Waiting | Faulted | Unknown:
     """Ask until the host says that it has the job; True if the load was seen to run, False if it was over before.
 
     A host that is away costs patience, and a repeated question nothing: the id is claimed once.
@@ -125,10 +125,12 @@ def _send_once(context: TrialContext, load: _FormalLoad) -> bool | Waiting | Fau
             context.clock.sleep(RETRY_S)
 
 
-def _ask_and_send(context: TrialContext, load: _FormalLoad) -> bool | Waiting | Faulted:
+def _ask_and_send(context: TrialContext, load: _FormalLoad) -> bool | Waiting | Faulted | Unknown:
     state = load.host.poll(load.job_id)
     if state.status is not JobStatus.ABSENT:
         return state.is_live
+    if _is_another_directory(context, load):
+        return Unknown(detail=f"the job directory on host {load.name} was replaced; {load.place} may have run before")
     blocked = context.gate(context.timeout_s)
     if blocked is not None:
         return Waiting(why=blocked.reason)
@@ -137,6 +139,12 @@ def _ask_and_send(context: TrialContext, load: _FormalLoad) -> bool | Waiting | 
         return dead
     launch_client(context, load.name, load.host, load.job_id, load.run)
     return True
+
+
+def _is_another_directory(context: TrialContext, load: _FormalLoad) -> bool:
+    """Whether the host keeps its jobs in another directory than when the trial began: then "absent" proves nothing."""
+    known = context.payloads[Stage.CHECK]["hosts"][load.name]["root_id"]
+    return bool(load.host.facts().root_id != known)
 
 
 def _dead_before(context: TrialContext, load: _FormalLoad) -> Faulted | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -42,6 +44,11 @@ def measure_job(desk: Desk) -> Path:
     assert trial is not None
     workdir = desk.hosts.workdir(desk.application.pool.client.on)
     return workdir / ".tuneloop" / "jobs" / f"{trial.started.trial_id}.measure"
+
+
+def measure_job_folder(desk: Desk) -> Path:
+    """Where the client's host keeps its jobs."""
+    return desk.hosts.workdir(desk.application.pool.client.on) / ".tuneloop"
 
 
 def lose(desk: Desk, *, whole: bool) -> None:
@@ -184,3 +191,26 @@ def test_a_false_word_is_found_by_the_audit(desk: Desk) -> None:
     assert outcome(trial) == ("orchestration_fault", "unknown_end", "measure", "not_sent")
     if desk.starts_of(trial):
         assert Invariant.UNSENT_NEVER_STARTED in {violation.invariant for violation in desk.violations()}
+
+
+def test_a_replaced_job_directory_never_reads_as_never_sent(desk: Desk) -> None:
+    """An empty directory in the place of the old one says "absent" of a load that ran: held, and not sent again."""
+    jobs = measure_job_folder(desk)
+    desk.hosts.order(HANG)
+
+    def replace_and_lose_the_service() -> None:
+        lose(desk, whole=True)
+        shutil.rmtree(jobs)
+        raise KeyboardInterrupt
+
+    with desk.at(Stage.MEASURE, replace_and_lose_the_service, word=" s"), contextlib.suppress(KeyboardInterrupt):
+        desk.run()
+    desk.reopen()
+
+    waiting = desk.go_on()
+
+    trial = desk.study.open_trial
+    assert trial is not None
+    assert trial.is_held
+    assert "was replaced" in (waiting or "")
+    assert desk.starts_of(trial) == 1
