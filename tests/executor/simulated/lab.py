@@ -62,6 +62,9 @@ class Program:
         return call(self.url + path)[1]
 
 
+Pool = tuple[Program, Program, Program]  # prefill, decode, router
+
+
 @dataclass
 class Bench:
     """How a client ended."""
@@ -108,7 +111,7 @@ class Lab:
     def serve(self, arguments: list[str]) -> Program:
         return wait_until(self.start("server", arguments), "/health")
 
-    def pool(self, prefill: list[str] = PREFILL, decode: list[str] = DECODE) -> tuple[Program, Program, Program]:
+    def pool(self, prefill: list[str] = PREFILL, decode: list[str] = DECODE) -> Pool:
         first, second = self.start("server", list(prefill)), self.start("server", list(decode))
         wait_until(first, "/health")
         wait_until(second, "/health")

@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 
 from executor.bench.aisbench import read_aisbench
-from tests.executor.simulated.lab import Lab
+from tests.executor.simulated.lab import Lab, Pool
 
 SAMPLES = Path("/work/shared/samples/aisbench")
 needs_samples = pytest.mark.skipif(not SAMPLES.is_dir(), reason="the shared samples are not on this machine")
 
 
-def test_the_product_reads_a_run_and_agrees_with_every_printed_figure(lab: Lab) -> None:
+def test_the_product_reads_a_run_and_agrees_with_every_printed_figure(lab: Lab, pool: Pool) -> None:
     """Records, database and printed summary of a simulated run agree to the printed precision."""
-    _, _, router = lab.pool()
-    done = lab.aisbench(router.port, requests=64, words=398, options=["--num-prompts", "48"])
+    done = lab.aisbench(pool[2].port, requests=64, words=398, options=["--num-prompts", "48"])
     assert (done.code, lab.counted_runs) == (0, 1), done.stderr
     reading = read_aisbench(lab.folder)
     assert (len(reading.table), int(reading.table.output_tokens.sum())) == (48, 48 * 64)
@@ -30,10 +29,9 @@ def test_the_product_reads_a_run_and_agrees_with_every_printed_figure(lab: Lab) 
 
 
 @needs_samples
-def test_files_have_the_fields_of_real_files(lab: Lab) -> None:
+def test_files_have_the_fields_of_real_files(lab: Lab, pool: Pool) -> None:
     """Detail rows, metrics and table rows carry the names of a stored real run, in its order."""
-    _, _, router = lab.pool()
-    lab.aisbench(router.port, requests=20)
+    lab.aisbench(pool[2].port, requests=20)
     real = next((SAMPLES / "head_29c363e_fixedlen_stable").glob("*/performances/*"))
     ours = lab.performance
     assert _keys(ours / "load_details.jsonl") == _keys(real / "minifix_details.jsonl")
@@ -43,11 +41,10 @@ def test_files_have_the_fields_of_real_files(lab: Lab) -> None:
 
 
 @needs_samples
-def test_failed_requests_leave_the_rows_of_real_failures(lab: Lab) -> None:
+def test_failed_requests_leave_the_rows_of_real_failures(lab: Lab, pool: Pool) -> None:
     """Failures are rows without success in the details, and rows of their own file; the exit code stays 0."""
     lab.faults = [{"fault": "client_exit_0_some_failed", "every": 5}]
-    _, _, router = lab.pool()
-    done = lab.aisbench(router.port, requests=20)
+    done = lab.aisbench(pool[2].port, requests=20)
     real = next((SAMPLES / "head_29c363e_failures_stable").glob("*/performances/*"))
     assert done.code == 0
     assert _keys(lab.performance / "load_failed.jsonl") == _keys(real / "mini_failed.jsonl")
@@ -56,10 +53,9 @@ def test_failed_requests_leave_the_rows_of_real_failures(lab: Lab) -> None:
     assert json.loads((lab.performance / "load.json").read_text())["Failed Requests"] == {"total": 4}
 
 
-def test_the_steady_stage_is_printed_on_request(lab: Lab) -> None:
+def test_the_steady_stage_is_printed_on_request(lab: Lab, pool: Pool) -> None:
     """`--summarizer stable_stage` prints the other stage from the same records, and a re-summary sends nothing."""
-    _, _, router = lab.pool()
-    lab.aisbench(router.port, requests=64, concurrency=8)
+    lab.aisbench(pool[2].port, requests=64, concurrency=8)
     folder = lab.performance.parent.parent
     options = ["--models", "m", "--datasets", "d", "--mode", "perf_viz", "--reuse", folder.name]
     options += ["-w", str(folder.parent), "--config-dir", str(lab.folder / "cfg"), "--summarizer", "stable_stage"]
@@ -132,13 +128,12 @@ def test_a_paced_run_shows_live_queues(lab: Lab) -> None:
     assert {row["num_running_reqs"] for row in prefill.get("/v1/loads")["loads"]} == {0}
 
 
-def test_drift_slows_every_further_run(lab: Lab) -> None:
+def test_drift_slows_every_further_run(lab: Lab, pool: Pool) -> None:
     """With a drift of 20 % a run the third run is slower than the first warm one."""
-    _, _, router = lab.pool()
     lab.extra["TUNELOOP_SIM_DRIFT_PER_RUN"] = "0.2"
     rates = []
     for folder in ("cold", "first", "second"):
-        lab.aisbench(router.port, requests=32, options=["--work-dir", str(lab.folder / folder)])
+        lab.aisbench(pool[2].port, requests=32, options=["--work-dir", str(lab.folder / folder)])
         text = next((lab.folder / folder).glob("*/performances/*/load.json")).read_text()
         rates.append(float(json.loads(text)["Output Token Throughput"]["total"].split()[0]))
     assert rates[2] < 0.9 * rates[1]

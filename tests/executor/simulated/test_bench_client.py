@@ -10,7 +10,7 @@ import pytest
 
 from executor.bench.bench_serving import read_bench_serving
 from executor.simulated.http_json import call
-from tests.executor.simulated.lab import MIXED, Lab
+from tests.executor.simulated.lab import MIXED, Lab, Pool
 
 SAMPLES = Path("/work/shared/samples/sglang_real")
 needs_samples = pytest.mark.skipif(not SAMPLES.is_dir(), reason="the shared samples are not on this machine")
@@ -24,10 +24,9 @@ def bench(lab: Lab, port: int, *options: str, requests: int = 24) -> list[str]:
 
 
 @needs_samples
-def test_the_record_has_the_keys_of_a_real_one_in_order(lab: Lab) -> None:
+def test_the_record_has_the_keys_of_a_real_one_in_order(lab: Lab, pool: Pool) -> None:
     """A run through the router gives the keys of a stored real run through a real router."""
-    _, _, router = lab.pool()
-    done = lab.run("bench_serving", bench(lab, router.port, "--tag", "exp-1"))
+    done = lab.run("bench_serving", bench(lab, pool[2].port, "--tag", "exp-1"))
     assert done.code == 0, done.stderr
     ours = json.loads((lab.folder / "bench.jsonl").read_text())
     real = json.loads((SAMPLES / "real_cpu_pd.jsonl").read_text().splitlines()[0])
@@ -38,10 +37,9 @@ def test_the_record_has_the_keys_of_a_real_one_in_order(lab: Lab) -> None:
 
 
 @needs_samples
-def test_the_console_has_the_labels_of_a_real_one(lab: Lab) -> None:
+def test_the_console_has_the_labels_of_a_real_one(lab: Lab, pool: Pool) -> None:
     """Labels and section titles of the summary equal a stored real console."""
-    _, _, router = lab.pool()
-    options = bench(lab, router.port)
+    options = bench(lab, pool[2].port)
     done = lab.run("bench_serving", ["--seed", "5", *options])
     real = (SAMPLES / "real_cpu_pd.log").read_text()
     ours_labels, real_labels = _labels(done.stdout), _labels(real)
@@ -64,11 +62,10 @@ def test_the_product_reads_a_run_with_warm_prefixes(lab: Lab) -> None:
     assert 1.0 < (reading.accept_length or 0) <= 6.0
 
 
-def test_the_same_seed_hits_the_cache_of_the_run_before(lab: Lab) -> None:
+def test_the_same_seed_hits_the_cache_of_the_run_before(lab: Lab, pool: Pool) -> None:
     """Without a flush a second run finds the prompts of the first; with `--flush-cache` it does not."""
-    _, _, router = lab.pool()
     for options in ((), (), ("--flush-cache",)):
-        lab.run("bench_serving", bench(lab, router.port, *options))
+        lab.run("bench_serving", bench(lab, pool[2].port, "--seed", "4711", *options))
     cached = [
         json.loads(line)["cache_report"]["total_cached_tokens"]
         for line in (lab.folder / "bench.jsonl").read_text().splitlines()
@@ -76,24 +73,22 @@ def test_the_same_seed_hits_the_cache_of_the_run_before(lab: Lab) -> None:
     assert cached == [0, 24 * 2048, 0]
 
 
-def test_a_frozen_dataset_goes_through_the_chat_endpoint(lab: Lab) -> None:
+def test_a_frozen_dataset_goes_through_the_chat_endpoint(lab: Lab, pool: Pool) -> None:
     """Custom rows count 4 tokens more on the server than in the client's dataset."""
-    _, _, router = lab.pool()
     rows = [{"conversations": [{"role": "user", "content": f"copy r{n} a b c d"}]} for n in range(10)]
     (lab.folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = bench(lab, router.port, "--dataset-name", "custom", "--dataset-path", "data.jsonl", requests=10)
+    options = bench(lab, pool[2].port, "--dataset-name", "custom", "--dataset-path", "data.jsonl", requests=10)
     options += ["--backend", "sglang-oai-chat", "--sharegpt-output-len", "32"]
     assert lab.run("bench_serving", options).code == 0
     line = json.loads((lab.folder / "bench.jsonl").read_text())
     assert (line["total_input_tokens"], line["input_lens"], line["total_output_tokens"]) == (60, [10] * 10, 320)
 
 
-def test_no_server_and_no_dataset_are_errors(lab: Lab) -> None:
+def test_no_server_and_no_dataset_are_errors(lab: Lab, pool: Pool) -> None:
     """A dead address exits with 1 as the real client says it; so does a missing dataset."""
     done = lab.run("bench_serving", [*bench(lab, 9), "--ready-check-timeout-sec", "0"])
     assert (done.code, "is not ready. Exiting." in done.stdout) == (1, True)
-    _, _, router = lab.pool()
-    missing = bench(lab, router.port, "--dataset-name", "custom", "--dataset-path", "none.jsonl")
+    missing = bench(lab, pool[2].port, "--dataset-name", "custom", "--dataset-path", "none.jsonl")
     assert lab.run("bench_serving", missing).code == 1
     assert lab.counted_runs == 0
 

@@ -13,7 +13,7 @@ import pytest
 
 from executor.simulated.faults import FAULTS, Injector
 from executor.simulated.http_json import call
-from tests.executor.simulated.lab import DECODE, MIXED, PREFILL, Lab, wait_until
+from tests.executor.simulated.lab import DECODE, MIXED, PREFILL, Lab, Pool, wait_until
 
 
 def rows(lab: Lab) -> list[dict[str, Any]]:
@@ -169,11 +169,10 @@ def test_a_client_can_be_killed_halfway(lab: Lab) -> None:
     assert not list(lab.folder.glob("out/*/performances/*/*_details.jsonl"))
 
 
-def test_a_summary_can_fail_over_complete_data(lab: Lab) -> None:
+def test_a_summary_can_fail_over_complete_data(lab: Lab, pool: Pool) -> None:
     """Exit 1 with the import error of the field record; raw data is whole and a re-summary sends nothing."""
     lab.faults = [{"fault": "client_summary_fails"}]
-    _, _, router = lab.pool()
-    done = lab.aisbench(router.port, requests=20)
+    done = lab.aisbench(pool[2].port, requests=20)
     assert (done.code, "ModuleNotFoundError" in done.stderr) == (1, True)
     assert (len(rows(lab)), (lab.performance / "load.csv").exists()) == (20, False)
     folder = lab.performance.parent.parent
@@ -193,50 +192,45 @@ def test_a_summary_can_fail_over_complete_data(lab: Lab) -> None:
         ("garbled_output", lambda row: row["prediction"].count("�") > 10),
     ],
 )
-def test_requests_can_be_spoilt(lab: Lab, fault: str, check: Any) -> None:
+def test_requests_can_be_spoilt(lab: Lab, fault: str, check: Any, pool: Pool) -> None:
     """Every fifth request carries the fault; the others are whole; the exit code is 0."""
     lab.faults = [{"fault": fault, "every": 5}]
-    _, _, router = lab.pool()
-    assert lab.aisbench(router.port, requests=20).code == 0
+    assert lab.aisbench(pool[2].port, requests=20).code == 0
     assert sum(check(row) for row in rows(lab)) == 4
 
 
-def test_details_can_be_truncated(lab: Lab) -> None:
+def test_details_can_be_truncated(lab: Lab, pool: Pool) -> None:
     """The details file ends in the middle of a row, and the summary finds no data."""
     lab.faults = [{"fault": "details_truncated"}]
-    _, _, router = lab.pool()
-    assert lab.aisbench(router.port, requests=20).code == 1
+    assert lab.aisbench(pool[2].port, requests=20).code == 1
     assert not (lab.performance / "load_details.jsonl").read_text().endswith("\n")
 
 
-def test_a_run_can_be_really_slow(lab: Lab) -> None:
+def test_a_run_can_be_really_slow(lab: Lab, pool: Pool) -> None:
     """A slow run is a valid run with worse numbers; the run before it has paid for the cold start."""
     lab.faults = [{"fault": "slow_run", "factor": 2.0, "match": "/slow "}]
-    _, _, router = lab.pool()
     for folder in ("cold", "usual", "slow"):
         options = ["--work-dir", str(lab.folder / folder), "--max-num-workers", "1"]
-        assert lab.aisbench(router.port, requests=20, options=options).code == 0
+        assert lab.aisbench(pool[2].port, requests=20, options=options).code == 0
     assert _throughput(lab, "slow") < 0.6 * _throughput(lab, "usual")
 
 
-def test_a_stale_result_can_be_left_in_place(lab: Lab) -> None:
+def test_a_stale_result_can_be_left_in_place(lab: Lab, pool: Pool) -> None:
     """The client exits with 0 and appends nothing: what is in the file is older."""
     lab.faults = [{"fault": "stale_result_in_place"}]
-    _, _, router = lab.pool()
     (lab.folder / "bench.jsonl").write_text('{"tag": "older"}\n')
-    options = f"--port {router.port} --dataset-name random-ids --num-prompts 8 --random-input-len 64 "
+    options = f"--port {pool[2].port} --dataset-name random-ids --num-prompts 8 --random-input-len 64 "
     options += "--random-output-len 8 --warmup-requests 0 --output-file bench.jsonl --tag newer"
     assert lab.run("bench_serving", options.split()).code == 0
     assert (lab.folder / "bench.jsonl").read_text() == '{"tag": "older"}\n'
 
 
-def test_an_unexpected_cache_hit_can_be_reported(lab: Lab) -> None:
+def test_an_unexpected_cache_hit_can_be_reported(lab: Lab, pool: Pool) -> None:
     """Every third request of a zero-cache run says that half of its prompt was cached."""
     lab.faults = [{"fault": "cache_not_zero", "every": 3}]
-    _, _, router = lab.pool()
-    options = f"--port {router.port} --dataset-name random-ids --num-prompts 9 --random-input-len 1024 --cache-report "
+    options = f"--port {pool[2].port} --dataset-name random-ids --num-prompts 9 --random-input-len 1024 --cache-report "
     options += "--random-range-ratio 1.0 --tokenize-prompt --random-output-len 8 --warmup-requests 0 --output-details "
-    assert lab.run("bench_serving", [*options.split(), "--output-file", "b.jsonl"]).code == 0
+    assert lab.run("bench_serving", [*options.split(), "--seed", "9", "--output-file", "b.jsonl"]).code == 0
     cached = json.loads((lab.folder / "b.jsonl").read_text())["cached_tokens"]
     assert cached == [0, 0, 512] * 3
 
@@ -309,30 +303,31 @@ def test_a_router_can_lose_its_decode_worker(lab: Lab) -> None:
     ("fault", "outcome"),
     [("database_missing", 1), ("double_result", 0), ("stale_result_in_place", 1), ("summary_disagrees", 0)],
 )
-def test_results_can_be_damaged_after_a_good_run(lab: Lab, fault: str, outcome: int) -> None:
+def test_results_can_be_damaged_after_a_good_run(lab: Lab, fault: str, outcome: int, pool: Pool) -> None:
     """The load was sent once and ended well; what lies on disk is missing, double, old or contradicts itself."""
     lab.faults = [{"fault": fault}]
-    _, _, router = lab.pool()
-    assert (lab.aisbench(router.port, requests=8).code, lab.counted_runs) == (outcome, 1)
+    assert (lab.aisbench(pool[2].port, requests=8).code, lab.counted_runs) == (outcome, 1)
     folders = sorted(path.name for path in (lab.folder / "out").iterdir() if path.is_dir())
     assert (len(folders), folders[0] == "20200101_000000") == (1 + (fault == "double_result"), "stale" in fault)
     assert bool(list(lab.folder.glob("out/*/performances/*/db_data/*.db"))) == (fault != "database_missing")
 
 
-def test_a_client_can_hang_in_its_run(lab: Lab) -> None:
-    """The client neither ends nor writes; its run is counted."""
-    lab.faults = [{"fault": "client_hangs_in_run"}]
-    _, _, router = lab.pool()
+@pytest.mark.parametrize(("fault", "written"), [("client_hangs_in_run", 0), ("client_hangs_after_finish", 2)])
+def test_a_client_can_hang(lab: Lab, pool: Pool, fault: str, written: int) -> None:
+    """It hangs before it writes anything, or after everything is written; its run is counted either way."""
+    lab.faults = [{"fault": fault}]
     with pytest.raises(subprocess.TimeoutExpired):
-        lab.aisbench(router.port, requests=4, timeout=2.0)
-    assert (lab.counted_runs, list(lab.folder.glob("out/*/performances/*/*_details.jsonl"))) == (1, [])
+        lab.aisbench(pool[2].port, requests=4, timeout=3.0)
+    files = [*lab.folder.glob("out/*/performances/*/load_details.jsonl")]
+    files += lab.folder.glob("out/*/performances/*/load.json")
+    assert (lab.counted_runs, len(files)) == (1, written)
 
 
 def test_every_fault_of_the_list_is_tested() -> None:
     """The list of faults and the tests of this file name the same faults."""
     text = Path(__file__).read_text(encoding="utf-8")
     untested = {name for names in FAULTS.values() for name in names if f'"{name}"' not in text}
-    assert untested == {"client_hangs_after_finish"}
+    assert untested == set()
 
 
 def _throughput(lab: Lab, folder: str) -> float:
