@@ -51,18 +51,19 @@ def test_the_same_entries_give_the_same_bytes(night: Sequence[LedgerEntry], ledg
     assert digests(ledger) == digests(tmp_path / "ledger")
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
-def test_another_process_gives_the_same_bytes(lang: str, ledger: Path, chinese_ledger: Path, tmp_path: Path) -> None:
+def test_another_process_gives_the_same_bytes(ledger: Path, chinese_ledger: Path, tmp_path: Path) -> None:
     """Neither the hash seed nor the time zone nor the locale of a process shows in the files."""
     script = (
         "import sys; from pathlib import Path; from agent.ledger.build import build_ledger\n"
         "from tests.factories import a_night\n"
-        "root = Path(sys.argv[1]); kept = root / 'kept' if sys.argv[2] == 'en' else None\n"
-        "build_ledger(a_night(), root / 'ledger', lang=sys.argv[2], artifacts=root / 'artifacts', kept=kept)"
+        "root = Path(sys.argv[1]); night = a_night()\n"
+        "build_ledger(night, root / 'ledger', artifacts=root / 'artifacts', kept=root / 'kept')\n"
+        "build_ledger(night, root / 'zh', lang='zh', artifacts=root / 'artifacts')\n"
     )
     elsewhere = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Asia/Shanghai", "LC_ALL": "C", "PYTHONPATH": os.getcwd()}
-    subprocess.run([sys.executable, "-c", script, str(tmp_path), lang], check=True, env=elsewhere, timeout=100)
-    assert digests(ledger if lang == "en" else chinese_ledger) == digests(tmp_path / "ledger")
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, env=elsewhere, timeout=100)
+    assert digests(ledger) == digests(tmp_path / "ledger")
+    assert digests(chinese_ledger) == digests(tmp_path / "zh")
 
 
 def test_a_second_build_writes_nothing(night: Sequence[LedgerEntry], tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_a_study_that_has_just_begun_has_a_ledger(tmp_path: Path) -> None:
     assert "NOT\\_OBSERVED" in index or "NOT_OBSERVED" in index
 
 
-@pytest.mark.parametrize("count", [2, 3, 5, 8, 21, 40, 61])
+@pytest.mark.parametrize("count", [2, 3, 8, 40])
 def test_every_prefix_of_a_study_has_a_ledger(count: int, night: Sequence[LedgerEntry], tmp_path: Path) -> None:
     """A ledger may be built at any moment of a night, also while a trial runs."""
     files = build_ledger(night[:count], tmp_path, artifacts=None)

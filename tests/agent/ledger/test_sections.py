@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 
-from agent.ledger.build import build_ledger
 from agent.ledger.effects import effect_text, outcome_label
 from agent.ledger.figures import (
     change_figure,
@@ -33,6 +31,7 @@ from experiments.measurement import WindowKind
 from experiments.scenario import CacheState
 from experiments.serving_config import Change, Kind, Role, ServingConfig
 from experiments.trial import Tier
+from tests.agent.ledger.page_texts import texts_of
 from tests.factories import (
     EVENING,
     Performance,
@@ -48,10 +47,9 @@ from tests.factories import (
 )
 
 
-def built(entries: list[LedgerEntry], folder: Path) -> str:
+def built(entries: list[LedgerEntry]) -> str:
     """All Markdown of a ledger in one text."""
-    build_ledger(entries, folder, artifacts=None)
-    return "\n".join(page.read_text() for page in sorted(folder.rglob("*.md")))
+    return "\n".join(text for path, text in texts_of(entries).items() if path.endswith(".md"))
 
 
 def a_bundle() -> Change:
@@ -60,16 +58,16 @@ def a_bundle() -> Change:
     return layout.model_copy(update={"also": dispatch})
 
 
-def test_a_bundle_is_credited_as_a_whole(tmp_path: Path) -> None:
+def test_a_bundle_is_credited_as_a_whole() -> None:
     """Layout and dispatch together: both parts are named, neither gets the effect (field record 001)."""
     draft = a_draft("prefill.layout.expert-location", "default", "scene-16k")
     card = a_card(draft.model_copy(update={"change": a_bundle()}))
-    text = built([an_opening(), CardAdmitted(at=EVENING, card=card)], tmp_path)
+    text = built([an_opening(), CardAdmitted(at=EVENING, card=card)])
     assert "| declared bundle | **prefill expert-location default → scene-16k with prefill ep-dispatch" in text
     assert "The effect belongs to the combination, not to either part." in text
 
 
-def test_a_refusal_stands_with_all_its_reasons(tmp_path: Path) -> None:
+def test_a_refusal_stands_with_all_its_reasons() -> None:
     """A comparison that was not allowed is no effect: the page lists why."""
     card = a_card()
     record = a_record("t1", measurement=a_measurement(Performance(), requests=320))
@@ -88,12 +86,12 @@ def test_a_refusal_stands_with_all_its_reasons(tmp_path: Path) -> None:
         ),
         CardClosed(at=EVENING, card_digest=card.digest, classification=classification, kept=False),
     ]
-    text = built(entries, tmp_path)
+    text = built(entries)
     assert "- different requests: 640 and 320\n- the native window follows different rules: a and b\n" in text
     assert "| not comparable | – | **fault: evidence incomplete**" in text
 
 
-def test_an_evaluation_of_the_outputs_is_on_the_card(tmp_path: Path) -> None:
+def test_an_evaluation_of_the_outputs_is_on_the_card() -> None:
     """Passed, failed or without an answer, with what was seen."""
     night = a_night()
     place = next(i for i, entry in enumerate(night, start=1) if isinstance(entry, ConfigurationKept))
@@ -102,12 +100,12 @@ def test_an_evaluation_of_the_outputs_is_on_the_card(tmp_path: Path) -> None:
     evaluated = QualityEvaluated(
         at=kept.at, card_digest=kept.card_digest, outcome="failed", detail="gsm8k 61.2 of 93.0"
     )
-    text = built([*night[:place], evaluated], tmp_path)
+    text = built([*night[:place], evaluated])
     assert "UTC | failed | gsm8k 61.2 of 93.0 |" in text
     assert "quality: failed" in text
 
 
-def test_a_shift_of_the_pool_is_told_with_its_runs(tmp_path: Path) -> None:
+def test_a_shift_of_the_pool_is_told_with_its_runs() -> None:
     """Two runs of the incumbent far below its earlier ones: the page says by how much and which."""
     entries: list[LedgerEntry] = [an_opening()]
     at = EVENING
@@ -115,16 +113,16 @@ def test_a_shift_of_the_pool_is_told_with_its_runs(tmp_path: Path) -> None:
         measured = a_measurement(Performance().scaled(factor), requests=320)
         entries += a_run(a_record(f"t{number}", measurement=measured), None, a_config(), 320, at)
         at += timedelta(minutes=8)
-    text = built(entries, tmp_path)
+    text = built(entries)
     assert "Drift of the pool:" in text
     assert "against its own earlier runs, shown by two runs: [t6](cards/start.md#trial-t6), [t7]" in text
 
 
-def test_a_warm_scenario_states_its_proof(tmp_path: Path) -> None:
+def test_a_warm_scenario_states_its_proof() -> None:
     """The share that each request must reach, and the requests that prepare and check it."""
     cache = CacheState(state="warm", per_request_min=0.9, seed_requests=16, check_requests=16)
     goal = a_goal(scenario=a_goal().scenario.model_copy(update={"cache": cache}))
-    text = built([an_opening(goal)], tmp_path)
+    text = built([an_opening(goal)])
     assert "warm: every request reaches at least 90.00 %; 16 seed and 16 check requests" in text
 
 
@@ -136,9 +134,9 @@ def test_a_goal_to_minimise_says_minimise() -> None:
     assert line.startswith("Minimise mean TTFT (native window) subject to no constraint")
 
 
-def test_a_card_without_comparison_shows_no_number(tmp_path: Path) -> None:
+def test_a_card_without_comparison_shows_no_number() -> None:
     """An admitted card that has not run is open, with dashes for effects."""
-    text = built([an_opening(), CardAdmitted(at=EVENING, card=a_card())], tmp_path)
+    text = built([an_opening(), CardAdmitted(at=EVENING, card=a_card())])
     assert "| – | – | **open** | nothing yet |" in text
     assert "| measured | NOT_OBSERVED |" in text
 
@@ -203,9 +201,9 @@ def test_an_outcome_is_told_in_words() -> None:
     assert outcome_label(refusal, Words()).text == "fault: evidence incomplete"
 
 
-def test_settings_with_odd_values_are_shown_as_they_are(tmp_path: Path) -> None:
+def test_settings_with_odd_values_are_shown_as_they_are() -> None:
     """Whole configurations are listed by path, true and unset spelled as in a file."""
     opening = an_opening().model_copy(
         update={"starting": ServingConfig(settings={"decode.flag.disable-radix-cache": True})}
     )
-    assert "| `decode.flag.disable-radix-cache` | `true` |" in built([opening], tmp_path)
+    assert "| `decode.flag.disable-radix-cache` | `true` |" in built([opening])

@@ -16,21 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from agent.ledger.build import Places, build_ledger, ledger_texts
+from agent.ledger.build import build_ledger
 from agent.ledger.document import Code, Label, Page, PageLink, Paragraph, Strong, Table
-from agent.ledger.history import gather
 from agent.ledger.html_writer import HtmlWriter
 from agent.ledger.markdown_writer import MarkdownWriter
 from agent.ledger.redaction import MAX_TEXT, Redactor
 from agent.ledger.render import Renderer
-from agent.ledger.tradeoff_section import tradeoff_sets
-from agent.ledger.words import Words
 from agent.ledger.writer import Writer
 from experiments.card import CardDraft, EvidenceRef, Prediction, Source, Wall
 from experiments.ledger import LedgerEntry
 from experiments.serving_config import Change, Kind, Role
 from experiments.trial import Reason, Sent, Stage
 from tests.agent.ledger.html_page import read_html
+from tests.agent.ledger.page_texts import texts_of
 from tests.factories import Idea, Night, Performance, a_fault
 
 PAYLOADS = [
@@ -83,27 +81,18 @@ def hostile_night(payload: str) -> list[LedgerEntry]:
     return Night(ideas=(kept, failed), text=payload).run(settle_held=True)
 
 
-def pages_of(entries: list[LedgerEntry]) -> dict[str, str]:
-    """Every file of the ledger but the plots, which show names of our own only."""
-    redact = Redactor()
-    history, t = gather(entries, redact), Words()
-    places = Places(artifacts="../../artifacts", kept=None)
-    pictures = {"progress.svg": "<svg/>", "trade-off.svg": "<svg/>"}
-    return dict(ledger_texts(history, tradeoff_sets(history), pictures, places, t, redact))
-
-
 @pytest.fixture(scope="module")
 def plain_shapes() -> dict[str, list[tuple[str, str]]]:
     """The structure of the pages whose every text is one word."""
     return {
-        path: shape_of(text) for path, text in pages_of(hostile_night("some words")).items() if path.endswith(".md")
+        path: shape_of(text) for path, text in texts_of(hostile_night("some words")).items() if path.endswith(".md")
     }
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_no_payload_becomes_markup(payload: str, plain_shapes: dict[str, list[tuple[str, str]]]) -> None:
     """HTML stays well-formed, with our elements, attributes and addresses; Markdown has the shape of plain words."""
-    pages = pages_of(hostile_night(payload))
+    pages = texts_of(hostile_night(payload))
     for path in ("index.html", "cards/start.html", *sorted(p for p in pages if p.startswith("cards/c"))):
         if path.endswith(".html"):
             found = read_html(pages[path])
