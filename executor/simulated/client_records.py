@@ -101,5 +101,6 @@ def clip(trace: RunTrace, at: float) -> RunTrace:
         requests=[request for request in trace.requests if request.end <= at],
         prefill_batches=[batch for batch in trace.prefill_batches if batch.at <= at],
         decode_samples=[sample for sample in trace.decode_samples if sample.at <= at],
+        retractions=[retraction for retraction in trace.retractions if retraction.at <= at],
         verify_steps=sum(len(request.tokens) - 1 for request in trace.requests if request.end <= at),
     )

@@ -73,6 +73,20 @@ class ServerHandler(JsonHandler):
         self.state.log("Cache not flushed because there are pending requests. #queue-req: 1, #running-req: 1")
         self.answer_text(400, "Flush cache failed.\n")
 
+    def record_experts(self, on: bool) -> None:
+        if self.state.record_experts(on):
+            self.answer_text(200, f"{'Start' if on else 'Stop'} recording expert distribution.\n")
+        else:
+            self.answer_text(400, "Please set ServerArgs.expert_distribution_recorder_mode to enable it.\n")
+
+    def dump_experts(self) -> None:
+        path = self.state.dump_experts()
+        if path is None:
+            self.answer_text(400, "Please set ServerArgs.expert_distribution_recorder_mode to enable it.\n")
+            return
+        self.state.log(f"Write expert distribution to {path}")
+        self.answer_text(200, "Dump expert distribution record.\n")
+
     def generate(self) -> None:
         body = self.body() or {}
         text = body.get("text")
@@ -200,6 +214,9 @@ _ROUTES: dict[str, Callable[[ServerHandler], None]] = {
     "/v1/models": ServerHandler.models,
     "/metrics": ServerHandler.metrics,
     "/flush_cache": ServerHandler.flush_cache,
+    "/start_expert_distribution_record": lambda handler: handler.record_experts(True),
+    "/stop_expert_distribution_record": lambda handler: handler.record_experts(False),
+    "/dump_expert_distribution_record": ServerHandler.dump_experts,
     "/generate": ServerHandler.generate,
     "/v1/chat/completions": ServerHandler.chat,
     "/_simulated/state": ServerHandler.simulated_state,

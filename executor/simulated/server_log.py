@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -102,14 +102,26 @@ def decode_line(style: LogStyle, row: Sequence[Any], at: float) -> str:
     return f"{stamp(at)}{rank_prefix(style, rank)}] Decode batch, {', '.join(fields)}{style.tail}"
 
 
-def run_lines(style: LogStyle, batches: Sequence[Sequence[Any]], samples: Sequence[Sequence[Any]], start: float) -> str:
-    """All batch lines of a run that began at wall time `start`, in time order."""
+def retraction_line(style: LogStyle, row: Sequence[Any], at: float) -> str:
+    """The warning of one retraction. `row` is a Retraction."""
+    _, rank, tokens = row
+    return (
+        f"{stamp(at)}{rank_prefix(style, rank)}] KV cache pool is full. Retract requests. #retracted_reqs: 1, "
+        f"#new_tokens_gained: {tokens}, #new_token_ratio: 0.7000 -> 1.0000"
+    )
+
+
+def run_lines(style: LogStyle, run: Mapping[str, Any], start: float) -> str:
+    """All batch lines and warnings of a run that began at wall time `start`, in time order."""
     previous: dict[int, float] = {}
     lines: list[tuple[float, str]] = []
-    for row in batches:
+    for row in run.get("prefill_batches", ()):
         at, rank = float(row[0]), int(row[1])
         lines.append((at, prefill_line(style, row, start + at, at - previous.get(rank, at - 1.0))))
         previous[rank] = at
-    lines.extend((float(row[0]), decode_line(style, row, start + float(row[0]))) for row in samples)
+    for row in run.get("decode_samples", ()):
+        lines.append((float(row[0]), decode_line(style, row, start + float(row[0]))))
+    for row in run.get("retractions", ()):
+        lines.append((float(row[0]), retraction_line(style, row, start + float(row[0]))))
     lines.sort(key=lambda line: line[0])
     return "\n".join(text for _, text in lines)

@@ -5,11 +5,13 @@ A server has a virtual clock that runs ahead of the wall by the virtual length o
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from executor.simulated.model.cache import PrefixCache
@@ -17,6 +19,8 @@ from executor.simulated.model.parameters import Calibration
 from executor.simulated.model.workload import Segment
 from executor.simulated.resolution import Effective
 from executor.simulated.server_log import LogStyle, run_lines, stamp
+
+EXPERTS = 256
 
 
 @dataclass(slots=True)
@@ -60,7 +64,7 @@ class ServerState:
         self.lock = threading.RLock()
         self.phase = "starting"
         self.behaviours: dict[str, dict[str, Any]] = {}
-        self.generations = 0
+        self.recording = False
         self.totals = Totals()
         self.caches = [PrefixCache(effective.pool_tokens, calibration.cache_granularity) for _ in range(effective.dp)]
         self.loads = [Load() for _ in range(effective.dp)]
@@ -114,7 +118,7 @@ class ServerState:
             self.totals.cached_tokens += cached
             self.totals.forwards += 1
             row = (0.0, rank, 1, tokens - cached, cached, 0, 0, 0, 0, 1, tokens)
-            print(run_lines(self.style, [row], [], self.now()), flush=True)
+            print(run_lines(self.style, {"prefill_batches": [row]}, self.now()), flush=True)
             return cached
 
     def decode_one(self, prompt_tokens: int, output_tokens: int) -> None:
@@ -130,7 +134,7 @@ class ServerState:
             start = self.now()
             if "log_truncated" in self.behaviours:
                 os.ftruncate(1, 0)
-            lines = run_lines(self.style, run.get("prefill_batches", []), run.get("decode_samples", []), start)
+            lines = run_lines(self.style, run, start)
             if lines:
                 print(lines, flush=True)
             self._skew += float(run.get("duration_s", 0.0))
@@ -174,6 +178,23 @@ class ServerState:
             return False
         fault["left"] = int(fault.get("left", fault.get("requests", times))) - 1
         return bool(fault["left"] >= 0)
+
+    def record_experts(self, on: bool) -> bool:
+        """Switch the expert distribution recorder; False where the server was launched without one."""
+        if not self.effective.arguments["expert_distribution_recorder_mode"]:
+            return False
+        self.recording = on
+        return True
+
+    def dump_experts(self) -> Path | None:
+        """Write what was recorded; a file that `--init-expert-location` reads. None without a recorder."""
+        if not self.effective.arguments["expert_distribution_recorder_mode"]:
+            return None
+        folder = Path(self.environment.get("SGLANG_EXPERT_DISTRIBUTION_RECORDER_DIR", "/tmp"))  # noqa: S108
+        path = folder / f"expert_distribution_recorder_{self.now():.6f}.json"
+        counts = [[self.totals.prompt_tokens + expert for expert in range(EXPERTS)]]
+        path.write_text(json.dumps({"simulated": True, "rank": 0, "logical_count": counts}), encoding="utf-8")
+        return path
 
     def accept_length(self) -> float | None:
         totals = self.totals

@@ -219,6 +219,7 @@ def account(pool: VirtualPool, trace: RunTrace, caches: list[PrefixCache]) -> No
     decoded = {
         "verify_steps": trace.verify_steps,
         "decode_samples": [_row(sample) for sample in trace.decode_samples],
+        "retractions": [_row(retraction) for retraction in trace.retractions],
         **latencies,
     }
     if pool.is_mixed:

@@ -15,7 +15,7 @@ import numpy as np
 
 from executor.simulated.model.parameters import DecodeCost
 from executor.simulated.model.setup import DecodeSetup
-from executor.simulated.model.trace import Floats, Ints
+from executor.simulated.model.trace import Floats, Ints, Retraction
 from executor.simulated.model.workload import Request
 
 
@@ -77,6 +77,7 @@ class DecodeSide:
         self.rank_of: dict[int, int] = {}
         self.pieces: dict[int, list[tuple[int, int]]] = {}  # (first step, yields done before) of each stay in the batch
         self.retractions: dict[int, int] = {}
+        self.retracted: list[Retraction] = []
         self.admitted_at: dict[int, float] = {}
         self.spans: list[Span] = []
         self.history: list[tuple[float, int, tuple[Snapshot, ...]]] = []
@@ -134,7 +135,7 @@ class DecodeSide:
         """At a boundary: end what is finished, let in what is ready. Answers the finished and the newly reserved."""
         self._close(now, step)
         finished = self._finish(step)
-        retracted = self._retract(step)
+        retracted = self._retract(now, step)
         reserved = self._promote() if finished or retracted else []
         self._admit(now, step)
         self._restart(now)
@@ -179,7 +180,7 @@ class DecodeSide:
         state.members.discard(index)
         del self._end_of[index]
 
-    def _retract(self, step: int) -> bool:
+    def _retract(self, now: float, step: int) -> bool:
         """Take back requests of ranks whose real use has outgrown the pool; whether any was."""
         found = False
         for state in self.ranks:
@@ -190,6 +191,7 @@ class DecodeSide:
                 self.retractions[index] = self.retractions.get(index, 0) + 1
                 first, done = self.pieces[index][-1]
                 self._done[index] = done + step - first
+                self.retracted.append(Retraction(now, self.rank_of[index], self._output(index, step)))
                 self._leave(index)
                 state.waiting.appendleft(index)
                 found = True

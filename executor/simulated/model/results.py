@@ -29,6 +29,7 @@ def collect(
         requests=[_trace(request, prefill, decode, sent, prefill_end, ends) for request in requests],
         prefill_batches=prefill.batches,
         decode_samples=_samples(decode, ends),
+        retractions=decode.retracted,
         verify_steps=sum(len(item) for item in decode.yields),
         prefill_busy_s=prefill_busy_s,
         decode_busy_s=sum(span.count * span.seconds for span in decode.spans),

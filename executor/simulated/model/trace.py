@@ -47,6 +47,14 @@ class DecodeSample(NamedTuple):
     reserved_tokens: int = 0
 
 
+class Retraction(NamedTuple):
+    """A running request that was taken back, with the output tokens it had."""
+
+    at: float
+    rank: int
+    output_tokens: int
+
+
 @dataclass(slots=True, kw_only=True)
 class RequestTrace:
     """One request as its client saw it. `tokens[k]` tokens arrived at `times[k]`; the first is the prefill's token."""
@@ -82,6 +90,7 @@ class RunTrace:
     requests: list[RequestTrace]
     prefill_batches: list[PrefillBatch] = field(default_factory=list)
     decode_samples: list[DecodeSample] = field(default_factory=list)
+    retractions: list[Retraction] = field(default_factory=list)
     verify_steps: int = 0  # sum over requests
     prefill_busy_s: float = 0.0
     decode_busy_s: float = 0.0

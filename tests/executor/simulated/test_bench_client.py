@@ -110,3 +110,21 @@ def _labels(text: str) -> list[str]:
     block = text[text.index("============ Serving Benchmark Result") :]
     lines = block[: block.index("\n" + "=" * 50)].splitlines()
     return [line[:40].rstrip() if ":" in line else line for line in lines]
+
+
+@needs_samples
+def test_log_lines_of_a_run_have_the_fields_of_real_ones(lab: Lab) -> None:
+    """Prefill and decode lines of a run carry the labels of stored real lines of that release, in their order."""
+    lab.extra["TUNELOOP_SIM_SGLANG_VERSION"] = "0.5.23"
+    prefill, decode, router = lab.pool()
+    lab.run("bench_serving", bench(lab, router.port, "--random-output-len", "1024"))
+    for program, sample, kind in ((prefill, "prefill", "Prefill"), (decode, "decode", "Decode")):
+        real = _line_labels((SAMPLES / f"real_cpu_pd_{sample}.server.log").read_text(), kind)
+        ours = _line_labels(program.log, kind)
+        # The real pair ran on a CPU without speculation.
+        assert [label.replace("npu graph", "cpu graph") for label in ours if not label.startswith("accept")] == real
+
+
+def _line_labels(log: str, kind: str) -> list[str]:
+    line = next(line for line in reversed(log.splitlines()) if f"{kind} batch, " in line)
+    return [field.rsplit(": ", 1)[0] for field in line.split(f"{kind} batch, ", 1)[1].split(", ")]

@@ -206,3 +206,23 @@ def test_log_lines_have_the_dialect_of_their_release(lab: Lab, version: str, exp
     (line,) = [line for line in server.log.splitlines() if "Prefill batch" in line]
     assert expected in line
     assert " DP5 TP5 EP5] " in line
+
+
+def test_the_expert_recorder_writes_a_layout_source(lab: Lab) -> None:
+    """With a recorder mode the distribution can be dumped to a file; without one the request is refused."""
+    lab.extra["SGLANG_EXPERT_DISTRIBUTION_RECORDER_DIR"] = str(lab.folder)
+    server = lab.serve([*MIXED, "--expert-distribution-recorder-mode", "stat"])
+    for action in ("start", "stop", "dump"):
+        assert call(f"{server.url}/{action}_expert_distribution_record", "POST")[0] == 200
+    (dumped,) = lab.folder.glob("expert_distribution_recorder_*.json")
+    assert len(json.loads(dumped.read_text())["logical_count"][0]) == 256
+    plain = lab.serve(MIXED)
+    assert call(f"{plain.url}/dump_expert_distribution_record", "POST")[0] == 400
+
+
+def test_retractions_are_warned_about_in_the_decode_log(lab: Lab) -> None:
+    """A run with retractions leaves SGLang's warning, at its time and rank."""
+    server = lab.serve(DECODE)
+    call(f"{server.url}/_simulated/account", "POST", {"retractions": [[1.5, 3, 700]], "duration_s": 2.0})
+    (line,) = [line for line in server.log.splitlines() if "Retract requests" in line]
+    assert " DP3 TP3 EP3] KV cache pool is full. Retract requests. #retracted_reqs: 1, #new_tokens_gained: 700" in line
