@@ -39,8 +39,10 @@ class Authority:
     hear: Callable[[ControlReading], None] = lambda reading: None
     grounds: tuple[Ground, ...] = ()
     turn: Ground = no_ground
+    leave: Callable[[], None] = lambda: None  # raises where the process has to go
 
     def read(self) -> ControlReading:
+        self.leave()
         reading = self.control.read()
         self.hear(reading)
         return reading

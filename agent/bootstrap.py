@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +45,10 @@ from state.database import Database
 log = structlog.get_logger(__name__)
 
 
+def nothing() -> None:
+    """No reason to leave."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
     """What a process gives to each study that it drives. `turns` None: it drives one study only."""
@@ -54,6 +59,7 @@ class Surroundings:
     turns: PoolTurns | None = None
     grounds: tuple[Ground, ...] = ()  # against new trials: night windows, a full disk, leaving
     keeps_rights: bool = False  # the process renews the study's rights itself, as one of its jobs
+    leave: Callable[[], None] = nothing  # raises where the process has to go, before anything new is begun
 
 
 @dataclass(kw_only=True)
@@ -131,6 +137,7 @@ def _wire(
         hear=Directives(store, clock).hear,
         grounds=around.grounds,
         turn=turn.take,
+        leave=around.leave,
     )
     runner = Runner(
         pool=pool,

@@ -5,22 +5,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
 import structlog
+from filelock import FileLock, Timeout
 
 from agent.bootstrap import Application
 from agent.nodes import Tell
 from agent.notices import Notices
 from agent.status_report import Told, held_advice, publish
+from agent.workspace import Workspace
 from executor.service import tear_down
 from executor.trial_context import LEASE_TTL_S, Progress, Report
 from experiments.agenda import Measure, next_step
 from experiments.control import Mode
-from experiments.errors import HostError
+from experiments.errors import HostError, TuningError
 from experiments.study import Study
 
 log = structlog.get_logger(__name__)
@@ -44,6 +48,24 @@ class Standing:
     leaves: bool = False  # the operator said drain or stop
 
 
+class AlreadyRunning(TuningError):
+    """Another process of this machine drives this workspace. The kernel frees the lock when that process ends."""
+
+
+@contextmanager
+def only_one(root: Path) -> Iterator[None]:
+    """One process of this machine per workspace. May be left in another thread than it was entered in."""
+    lock = FileLock(Workspace(root).lock, thread_local=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise AlreadyRunning(f"{root}: another tuneloop runs this workspace") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 class Voice(Protocol):
     """Where a running study is heard."""
 
@@ -60,8 +82,8 @@ class StudySession:
         self._told = Told()
         self._standing: Standing | None = None
         self._seen: tuple[str | None, str | None, int] | None = None
-        self._went_on_at = self._published_at = 0.0
-        self._owes_machines = False  # the machines are to be given back, and could not be yet
+        self._went_on_at = self.published_at = 0.0
+        self.owes_machines = False  # the machines are to be given back, and could not be yet
         self.app = opened(self._report, voice.tell)
         self.news_at = self.app.clock.monotonic()
         self._notices.begin(self.app)
@@ -96,12 +118,12 @@ class StudySession:
         if self._standing is None or (*self._control(), position) != self._seen:
             return True
         waited = self.app.clock.monotonic() - self._went_on_at
-        may_change = self._standing.phase is Phase.WAITING or self._owes_machines
+        may_change = self._standing.phase is Phase.WAITING or self.owes_machines
         return may_change and waited >= RECHECK_S
 
     def publish(self) -> None:
         """Write status.yaml, and hand over what people asked to be told of."""
-        self.news_at = self._published_at = self.app.clock.monotonic()
+        self.news_at = self.published_at = self.app.clock.monotonic()
         publish(self.app, self._told)
         self._notices.collect(self.app)
 
@@ -152,7 +174,7 @@ class StudySession:
             survivors = tear_down(self.app.hosts, self.study.study_id, LEASE_TTL_S)
         except HostError as error:
             survivors = [f"what runs there ({error})"]
-        self._owes_machines = bool(survivors)
+        self.owes_machines = bool(survivors)
         self._told = Told(waiting=self._told.waiting, servers_up=bool(survivors))
         if survivors:
             self._voice.tell(f"NOT free: {', '.join(survivors)} would not end")
@@ -169,5 +191,5 @@ class StudySession:
         self._voice.report(progress)
         self.news_at = self.app.clock.monotonic()
         self._told = Told(waiting="", servers_up=True, progress=progress)
-        if self.news_at - self._published_at >= PUBLISH_S:
+        if self.news_at - self.published_at >= PUBLISH_S:
             self.publish()

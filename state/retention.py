@@ -19,8 +19,10 @@ class SqlRetention:
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._store, self._now = store, now
 
-    def removable(self, finished_before: datetime, limit: int = 1000) -> Sequence[tuple[str, Artifact]]:
-        """Trial and file, oldest trial first."""
+    def removable(
+        self, finished_before: datetime, limit: int = 1000, *, study_id: str | None = None
+    ) -> Sequence[tuple[str, Artifact]]:
+        """Trial and file, oldest trial first; of one study only, where it is named."""
         columns = (ARTIFACTS.c.trial_id, ARTIFACTS.c.name, ARTIFACTS.c.sha256, ARTIFACTS.c.size)
         query = (
             select(*columns)
@@ -28,6 +30,8 @@ class SqlRetention:
             .where(TRIALS.c.finished_at < finished_before, ARTIFACTS.c.removed_at.is_(None))
             .order_by(TRIALS.c.finished_at, ARTIFACTS.c.trial_id, ARTIFACTS.c.name)
         )
+        if study_id is not None:
+            query = query.where(TRIALS.c.study_id == study_id)
         with self._store.reading() as connection:
             kept = connection.execute(select(KEPT_CONFIGURATIONS.c.trial_ids)).scalars()
             needed = {trial_id for ids in kept for trial_id in json.loads(ids)}

@@ -69,6 +69,16 @@ def run(folder: Workspace = HERE) -> None:
 
 
 @app.command()
+def serve(
+    paths: Annotated[list[Path], typer.Argument(help="A service.yaml, or the workspace folders to drive.")],
+) -> None:
+    """Drive many studies, night after night, until told to leave. Starting is recovering."""
+    from agent.entrypoints.serve import serve as run_service
+
+    raise typer.Exit(run_service(paths))
+
+
+@app.command()
 def demo(
     folder: Annotated[Path, typer.Argument(help="The folder of the demo.")] = Path("demo"),
     goal: Annotated[str, typer.Option(help="The shipped goal to run.")] = "16k-zero-cache",
@@ -84,7 +94,7 @@ def status(folder: Workspace = HERE) -> None:
     """What runs, what comes next, why it waits, and whether the machines may be taken."""
     from agent.entrypoints.status import describe_status
 
-    typer.echo(describe_status(folder))
+    typer.echo(describe_status(folder, colour=sys.stdout.isatty()))
 
 
 @app.command()

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from agent.bootstrap import Application, Surroundings, open_application
 from agent.entrypoints.console import Console
@@ -16,18 +12,12 @@ from agent.logs import configure_logs
 from agent.nodes import Tell
 from agent.notices import Notices
 from agent.records import url_from
-from agent.session import Phase, StudySession
+from agent.session import Phase, StudySession, only_one
 from agent.settings import Settings, read_settings
-from agent.workspace import Workspace
 from executor.clock import SystemClock
 from executor.trial_context import Report
-from experiments.errors import TuningError
 
 WAIT_S = 2.0  # between two looks at the control file
-
-
-class AlreadyRunning(TuningError):
-    """Another process drives this workspace. The lock is freed by the kernel when that process ends."""
 
 
 def run_study(root: Path) -> int:
@@ -42,20 +32,6 @@ def run_study(root: Path) -> int:
         except KeyboardInterrupt:
             console.tell(f"interrupted; what runs on the hosts goes on. Find it again with: tuneloop run {root}")
             return 130
-
-
-@contextmanager
-def only_one(root: Path) -> Iterator[None]:
-    """One process of this machine per workspace."""
-    lock = FileLock(Workspace(root).lock)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise AlreadyRunning(f"{root}: another tuneloop runs this workspace") from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def drive(root: Path, settings: Settings, console: Console) -> int:
