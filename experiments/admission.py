@@ -16,6 +16,7 @@ from experiments.card import Card, CardDraft, novelty_key
 from experiments.comparison import is_one_change
 from experiments.escape import bundle_refusal
 from experiments.knob import Cost, Knob
+from experiments.refutation import is_binding, retest_refusal, standing_refutation
 from experiments.serving_config import Change, ServingConfig, diff
 from experiments.study import Study
 
@@ -32,6 +33,7 @@ class Code(StrEnum):
     WRONG_FROM = "wrong_from"
     NOT_ONE_CHANGE = "not_one_change"
     REFUTED = "refuted"
+    NO_NEW_EVIDENCE = "no_new_evidence"
     DUPLICATE = "duplicate"
     EVIDENCE_UNKNOWN = "evidence_unknown"
     EVIDENCE_MISMATCH = "evidence_mismatch"
@@ -71,7 +73,7 @@ def admit(
         return _rejection([Objection(Code.UNKNOWN_KNOB, f"{unknown} is not a knob; knobs: {known}")])
     objections = [
         *_change_objections(draft.change, found, study),
-        *_novelty_objections(draft, study),
+        *_novelty_objections(draft, study, figures),
         *_evidence_objections(draft, figures),
         *_dependency_objections(draft.change, found, study.incumbent),
         *(Objection(Code.INVALID_CONFIGURATION, message) for message in invalid),
@@ -119,19 +121,18 @@ def _value_objections(change: Change, knob: Knob, study: Study) -> list[Objectio
     return found
 
 
-def _novelty_objections(draft: CardDraft, study: Study) -> list[Objection]:
-    key = novelty_key(draft.change)
-    here = study.incumbent.fingerprint()
-    for refutation in study.refutations:
-        if refutation.key == key and refutation.parent_fingerprint == here:
-            return [
-                Objection(
-                    Code.REFUTED,
-                    # Its explanation can quote a server's log, so it stays in the ledger.
-                    f"{draft.change.path} = {draft.change.to_value} was refuted on this configuration "
-                    f"({refutation.reason})",
-                )
-            ]
+def _novelty_objections(
+    draft: CardDraft, study: Study, figures: Mapping[str, float | None]
+) -> list[Objection]:
+    refutation = standing_refutation(study, draft.change)
+    if refutation is not None:
+        binds = is_binding(study, refutation)
+        why = retest_refusal(study, refutation, [ref.id for ref in draft.evidence], figures)
+        if why is not None:
+            return [Objection(Code.REFUTED if binds else Code.NO_NEW_EVIDENCE, why)]
+        if binds:
+            return []  # it was asked on this configuration and not decided
+    key, here = novelty_key(draft.change), study.incumbent.fingerprint()
     for card in study.cards.values():
         if novelty_key(card.draft.change) == key and card.parent_fingerprint == here:
             return [Objection(Code.DUPLICATE, f"card {card.name} is the same change of the same configuration")]
@@ -146,7 +147,7 @@ def _evidence_objections(draft: CardDraft, figures: Mapping[str, float | None]) 
         actual = figures.get(ref.id)
         if actual is None:
             found.append(Objection(Code.EVIDENCE_UNKNOWN, f"there is no observed figure {ref.id}"))
-        elif abs(actual - ref.value) > EVIDENCE_TOLERANCE * max(abs(actual), 1e-9):
+        elif not abs(actual - ref.value) <= EVIDENCE_TOLERANCE * max(abs(actual), 1e-9):  # so that NaN never matches
             found.append(Objection(Code.EVIDENCE_MISMATCH, f"{ref.id} is {actual:.4g}, the draft says {ref.value:.4g}"))
     return found
 

@@ -41,7 +41,10 @@ from experiments.trial import Reason, Route, Tier, TrialLoad, TrialRecord
 
 @dataclass(frozen=True, kw_only=True)
 class Refutation:
-    """One item of negative memory: a change that was refuted under its conditions, and why."""
+    """One item of negative memory: a change that was refuted under its conditions, and why.
+
+    Its scope: the parent configuration (with its topology and its load), the scenario, the build of the servers.
+    """
 
     key: NoveltyKey
     parent_fingerprint: str
@@ -49,6 +52,8 @@ class Refutation:
     card_digest: str
     reason: Reason
     explanation: str
+    position: int  # of the card's last word
+    build: str | None  # what the servers of its last valid run reported
 
 
 @dataclass(kw_only=True)
@@ -145,16 +150,23 @@ class Study:
     def all_samples(self) -> list[Sample]:
         return [t.sample for t in self.trials.values() if t.sample is not None]
 
-    def latest_evidence(self) -> tuple[TrialState, ServingEvidence] | None:
-        """The newest serving evidence of the incumbent."""
-        fingerprint = self.incumbent.fingerprint()
+    def latest_evidence(
+        self, fingerprint: str | None = None, before: int | None = None
+    ) -> tuple[TrialState, ServingEvidence] | None:
+        """The newest serving evidence of the incumbent, or of another configuration before a position."""
+        wanted = self.incumbent.fingerprint() if fingerprint is None else fingerprint
         for trial in reversed(self.trials.values()):
             record = trial.record
-            if record is None or record.evidence is None:
+            if record is None or record.evidence is None or (before is not None and trial.position >= before):
                 continue
-            if trial.started.config.fingerprint() == fingerprint:
+            if trial.started.config.fingerprint() == wanted:
                 return trial, record.evidence
         return None
+
+    def build(self, fingerprint: str) -> str | None:
+        """What the servers of the newest run of this configuration reported as their version."""
+        runs = (t for t in reversed(self.trials.values()) if t.started.config.fingerprint() == fingerprint)
+        return next((t.record.server_version for t in runs if t.record is not None and t.record.server_version), None)
 
     def tokens_used(self) -> int:
         return sum(c.draft.tokens for c in self.cards.values()) + sum(f.tokens for f in self.proposer_failures)
@@ -214,7 +226,7 @@ def _apply(study: Study, entry: LedgerEntry, position: int) -> None:  # noqa: C9
             for trial_id in entry.trial_ids:
                 study.trials[trial_id].classification = entry.classification
         case CardClosed():
-            _close(study, entry)
+            _close(study, entry, position)
             study.closed_at.append(position)
         case ConfigurationKept():
             study.kept.append(entry)
@@ -275,7 +287,7 @@ def _evaluate(study: Study, entry: QualityEvaluated) -> None:
     ]
 
 
-def _close(study: Study, entry: CardClosed) -> None:
+def _close(study: Study, entry: CardClosed, position: int) -> None:
     study.closed[entry.card_digest] = entry
     study.open_card = None
     if entry.classification.route is Route.VALID_NEGATIVE:
@@ -288,5 +300,7 @@ def _close(study: Study, entry: CardClosed) -> None:
                 card_digest=entry.card_digest,
                 reason=entry.classification.reason,
                 explanation=entry.classification.explanation,
+                position=position,
+                build=study.build(card.parent_fingerprint),
             )
         )

@@ -16,12 +16,12 @@ from agent.planner.packet import (
     WallPart,
 )
 from experiments.bottleneck import find_walls
+from experiments.figures import FigureTable, incumbent_figures
 from experiments.knob import Knob
-from experiments.measurement import Measurement, WindowKind
-from experiments.metric import METRICS
+from experiments.refutation import SHOWN, is_binding, is_undecided, new_evidence
 from experiments.serving_config import Value
 from experiments.statistics import student_t
-from experiments.study import Study
+from experiments.study import Refutation, Study
 from experiments.verdict import noise_of
 
 
@@ -46,45 +46,11 @@ def assemble_packet(
             for w in find_walls(figures)
         ),
         knobs=tuple(_knob(knob, study) for knob in study.goal.space.knobs),
-        outcomes=_outcomes(study),
+        outcomes=_outcomes(study, figures),
         observations=observations_of(study),
         budget=_budget(study, now, allowed_costs),
         steering=steering,
     )
-
-
-def incumbent_figures(study: Study) -> dict[str, float | None]:
-    """Every figure of the incumbent's newest run, by evidence id. None is NOT_OBSERVED."""
-    figures: dict[str, float | None] = {}
-    latest = study.latest_evidence()
-    if latest is not None:
-        trial, evidence = latest
-        figures |= evidence.figures()
-        figures["client.concurrency_limit"] = float(trial.started.load.concurrency)
-        figures["client.rate_limit"] = trial.started.load.rate
-        record = trial.record
-        if record is not None and record.measurement is not None:
-            figures |= _client_figures(study, record.measurement)
-    promised = study.goal.scenario.cache.per_request_min
-    if promised is not None:
-        figures["scenario.cache_promised"] = promised
-    return dict(sorted(figures.items()))
-
-
-def _client_figures(study: Study, measurement: Measurement) -> dict[str, float | None]:
-    window = measurement.window(study.goal.objective.window) or measurement.window(WindowKind.WHOLE)
-    if window is None:
-        return {}
-    figures: dict[str, float | None] = {
-        f"client.{metric.field}": metric.read(window) for metric in METRICS.values() if metric.field is not None
-    }
-    figures["client.accept_length"] = measurement.accept_length
-    figures["objective.value"] = METRICS[study.goal.objective.metric].read(window)
-    for constraint in study.goal.constraints:
-        value = METRICS[constraint.metric].of(measurement, window.kind)
-        if value is not None and constraint.bound.limit:
-            figures[f"slo.{constraint.metric}.share_of_limit"] = value / constraint.bound.limit
-    return figures
 
 
 def _objective(study: Study) -> ObjectivePart:
@@ -132,6 +98,7 @@ def _knob(knob: Knob, study: Study) -> KnobPart:
         relieves=tuple(dict.fromkeys(effect.wall for effect in effects)),
         mechanism=effects[0].mechanism if effects else "",
         tried=_tried(knob, study),
+        undecided=_undecided(knob, study),
     )
 
 
@@ -152,33 +119,48 @@ def _tried(knob: Knob, study: Study) -> tuple[Value, ...]:
     return tuple(dict.fromkeys([*judged, *left]))
 
 
+def _undecided(knob: Knob, study: Study) -> tuple[Value, ...]:
+    return tuple(
+        r.key.to_value
+        for r in study.refutations
+        if r.key.path == str(knob.path) and r.key.also is None and is_binding(study, r) and is_undecided(study, r)
+    )
+
+
 def _with_current(knob: Knob, study: Study) -> tuple[Value, ...]:
     current, values = knob.current(study.incumbent), knob.candidates()
     return values if current in values or current is None else (*values, current)
 
 
-def _outcomes(study: Study) -> tuple[OutcomePart, ...]:
-    here = study.incumbent.fingerprint()
-    parts = []
-    for digest, closed in study.closed.items():
-        card, comparison = study.cards[digest], closed.classification.comparison
-        change, in_scope = card.draft.change, card.parent_fingerprint == here
-        parts.append(
-            OutcomePart(
-                card=card.name,
-                change=str(change),
-                path=str(change.path),
-                to_value=change.to_value,
-                also=None if change.also is None else (str(change.also.path), change.also.to_value),
-                route=closed.classification.route,
-                reason=closed.classification.reason,
-                gain=None if comparison is None else round(comparison.gain, 5),
-                source=card.draft.source,
-                in_scope=in_scope,
-                suspect=not in_scope and not closed.kept,
-            )
-        )
-    return tuple(parts)
+def _outcomes(study: Study, figures: FigureTable) -> tuple[OutcomePart, ...]:
+    refutations = {r.card_digest: r for r in study.refutations}
+    return tuple(
+        _outcome(study, digest, refutations.get(digest), figures) for digest in study.closed
+    )
+
+
+def _outcome(study: Study, digest: str, refutation: Refutation | None, figures: FigureTable) -> OutcomePart:
+    card, closed = study.cards[digest], study.closed[digest]
+    change, comparison = card.draft.change, closed.classification.comparison
+    in_scope = card.parent_fingerprint == study.incumbent.fingerprint()
+    if refutation is not None:
+        in_scope = is_binding(study, refutation)
+    suspect = not in_scope and not closed.kept
+    news = new_evidence(study, refutation, figures) if suspect and refutation is not None else ()
+    return OutcomePart(
+        card=card.name,
+        change=str(change),
+        path=str(change.path),
+        to_value=change.to_value,
+        also=None if change.also is None else (str(change.also.path), change.also.to_value),
+        route=closed.classification.route,
+        reason=closed.classification.reason,
+        gain=None if comparison is None else round(comparison.gain, 5),
+        source=card.draft.source,
+        in_scope=in_scope,
+        suspect=suspect,
+        new_evidence=news[:SHOWN],
+    )
 
 
 def _budget(study: Study, now: datetime, allowed_costs: tuple[str, ...]) -> BudgetPart:

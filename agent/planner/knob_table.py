@@ -51,10 +51,10 @@ EFFECTS: tuple[KnobEffect, ...] = (
         name="prefill-max-requests",
         wall=Wall.PREFILL_SUPPLY,
         toward=Toward.MORE,
-        mechanism="Nearly every prefill batch holds one prompt although others wait: another one in the same forward "
-        "shares its fixed cost.",
-        signs=("prefill.multi_sequence_share",),
-        most_sign=0.2,
+        mechanism="Prefill batches are not full although prompts wait: another one in the same forward shares its "
+        "fixed cost.",
+        signs=("prefill.chunk_fill",),
+        most_sign=0.9,
         gain=(0.0, 0.30),
     ),
     KnobEffect(

@@ -63,8 +63,7 @@ def bundle_moves(packet: EvidencePacket, gives_room: GivesRoom) -> list[Move]:
     here = [o for o in packet.outcomes if o.in_scope]
     full = {(o.path, o.to_value) for o in here if o.also is None and o.reason == Reason.INFEASIBLE}
     over = {(o.path, o.to_value) for o in here if o.also is None and o.reason == Reason.SLO_VIOLATED}
-    alone = {(o.path, o.to_value) for o in packet.outcomes if o.also is None}
-    alone |= {(knob.path, value) for knob in packet.knobs for value in knob.tried}
+    alone = {(o.path, o.to_value) for o in packet.outcomes if o.also is None} | _left_behind(packet)
     done = {frozenset({(o.path, o.to_value), o.also}) for o in here if o.also is not None}
     settings = [
         Setting(knob, value) for knob in allowed_knobs(packet) for value in knob.values if value != knob.current
@@ -83,12 +82,22 @@ def bundle_moves(packet: EvidencePacket, gives_room: GivesRoom) -> list[Move]:
     return list(islice(pairs, MAX_BUNDLES))
 
 
+def _left_behind(packet: EvidencePacket) -> set[tuple[str, Value]]:
+    """Settings of earlier incumbents."""
+    return {
+        (knob.path, value)
+        for place, knob in enumerate(packet.knobs)
+        for value in knob.tried
+        if any(o.values[place] == value for o in packet.observations)
+    }
+
+
 def allowed_knobs(packet: EvidencePacket) -> Iterable[KnobPart]:
     return [knob for knob in packet.knobs if knob.cost in packet.budget.allowed_costs]
 
 
 def untried(knob: KnobPart) -> list[Value]:
-    return [v for v in knob.values if v != knob.current and v not in knob.tried]
+    return [v for v in knob.values if v != knob.current and (v not in knob.tried or v in knob.undecided)]
 
 
 def is_near(knob: KnobPart, value: Value) -> bool:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from agent.planner.gaussian_process import Axis
 from agent.planner.moves import Move, bundle_moves, change_of, cost_of, single_moves
-from agent.planner.packet import EvidencePacket, Proposal
+from agent.planner.packet import EvidencePacket, OutcomePart, Proposal
 from agent.planner.rules import expected_of_mechanism
 from agent.planner.surrogate import Outlook, Surrogate, Values
 from experiments.card import CardDraft, EvidenceRef, Prediction, Source
 from experiments.knob import Cost
-from experiments.serving_config import Value, digest
+from experiments.serving_config import Change, Value, digest
 
 MAX_DRAFTS = 3
 # What a run of each cost class takes relative to a hot one: launch, load of weights, warm-up.
@@ -122,16 +122,27 @@ def _lot(packet: EvidencePacket, move: Move) -> str:
 
 def _draft(ranked: Ranked, packet: EvidencePacket) -> CardDraft:
     outlook, change = ranked.outlook, change_of(ranked.move)
-    objective = packet.figures["objective.value"]
     names = " with ".join(f"{setting.knob.name} = {setting.value}" for setting in ranked.move)
     return CardDraft(
         change=change,
         wall=packet.walls[0].wall,
         mechanism=f"No mechanism is claimed: {names} is where the measured effects and the gaps "
         "in what was tried point the optimizer.",
-        evidence=(EvidenceRef(id="objective.value", value=objective or 0.0),),
-        prediction=Prediction(low=round(outlook.gain_low,4), high=round(outlook.gain_high,4), probability=0.15),
+        evidence=_evidence(packet, change),
+        prediction=Prediction(low=round(outlook.gain_low, 4), high=round(outlook.gain_high, 4), probability=0.15),
         if_promising=f"confirm {names} at the formal load",
         if_negative=f"{names} stays closed on this configuration",
         source=Source.OPTIMIZER,
     )
+
+
+def _evidence(packet: EvidencePacket, change: Change) -> tuple[EvidenceRef, ...]:
+    """The objective and the wall; for a change that was refuted elsewhere also what has changed since."""
+    news = [name for o in packet.outcomes if o.suspect and _is_same(o, change) for name in o.new_evidence]
+    names = dict.fromkeys(("objective.value", *packet.walls[0].figures, *news))
+    return tuple(EvidenceRef(id=name, value=value) for name in names if (value := packet.figures.get(name)) is not None)
+
+
+def _is_same(outcome: OutcomePart, change: Change) -> bool:
+    parts = {(str(part.path), part.to_value) for part in change.parts}
+    return parts == {(outcome.path, outcome.to_value), *([outcome.also] if outcome.also is not None else [])}

@@ -68,6 +68,7 @@ class KnobPart(_Part):
     relieves: tuple[Wall, ...]
     mechanism: str  # what turning it does, from the knob table; "" where nothing is known
     tried: tuple[Value, ...]  # on this very configuration
+    undecided: tuple[Value, ...] = ()  # of `tried`: a gain was neither shown nor excluded, so it may be asked once more
 
 
 class OutcomePart(_Part):
@@ -84,6 +85,7 @@ class OutcomePart(_Part):
     source: str
     in_scope: bool  # the same parent configuration as now
     suspect: bool  # the parent has changed since: one retest with new evidence is allowed
+    new_evidence: tuple[str, ...] = ()  # figures that have changed materially since, most changed first
 
 
 class ObservationPart(_Part):

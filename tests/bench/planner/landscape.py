@@ -23,6 +23,7 @@ ROWS = Path(__file__).with_name("data") / "pd8_landscape.jsonl"
 PREFILL_SHARE, DECODE_SHARE = 0.9, 0.92  # of a side's rate that a disaggregated pair reaches
 LATENCY_NOISE = 0.01  # relative sd of the mean latency of a run
 BALANCE = 0.05  # how far one side has to be slower before its queue stands
+LARGEST_BATCH = 8  # prompts that one prefill step could hold
 OUTPUT_TOKENS, CARDS = 1024, 16
 
 GOAL = """\
@@ -190,7 +191,7 @@ def _evidence(sides: Sides, batch: int, chance: random.Random) -> ServingEvidenc
     share = min(sides.prefill / sides.decode, 1.0) * (1 + chance.gauss(0, 0.01))
     return ServingEvidence(
         prefill=PrefillEvidence(
-            waiting=_queue(slack / BALANCE), multi_sequence_share=Figure(value=float(batch > 1), n=200)
+            waiting=_queue(slack / BALANCE), chunk_fill=Figure(value=batch / LARGEST_BATCH, n=200)
         ),
         decode=DecodeEvidence(
             prealloc=_queue(-slack / BALANCE), running_share_of_cap=Figure(value=min(share, 1.0), n=200)
