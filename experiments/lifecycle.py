@@ -6,10 +6,10 @@
 | card_admitted | no open card, no running trial, nothing held, not stopped |
 | trial_started | no running trial, nothing held, not stopped; its card is open |
 | trial_finished | that trial runs |
-| trials_classified | those trials have finished; their card is open |
+| trials_classified | those trials of that card have finished; the card is open |
 | card_closed | that card is open; kept only if its last phase is a promising confirmation, and its quality passed \
 where the goal requires that |
-| configuration_kept | its card was closed as kept and not kept before |
+| configuration_kept | its card was closed as kept and not kept before, and made this configuration |
 | quality_evaluated | its card's last phase is a promising confirmation, and no earlier answer |
 | trial_held | that trial runs |
 | trial_resolved | that trial is held |
@@ -103,8 +103,11 @@ def _classified(study: Study, entry: TrialsClassified) -> str | None:
         trial = study.trials.get(trial_id)
         if trial is None or trial.record is None:
             return f"trial {trial_id} has not finished"
-    if entry.card_digest is not None and entry.card_digest in study.closed:
-        return f"card {entry.card_digest[:12]} is closed"
+        if trial.started.card_digest != entry.card_digest:
+            return f"trial {trial_id} is not of this card"
+    card = study.open_card
+    if entry.card_digest is not None and (card is None or card.digest != entry.card_digest):
+        return f"card {entry.card_digest[:12]} is not open"
     return None
 
 
@@ -140,6 +143,8 @@ def _kept(study: Study, entry: ConfigurationKept) -> str | None:
         return f"card {entry.card_digest[:12]} was not closed as kept"
     if any(k.card_digest == entry.card_digest for k in study.kept):
         return f"card {entry.card_digest[:12]} was kept before"
+    if entry.config != study.cards[entry.card_digest].config:
+        return f"its configuration is not that of card {entry.card_digest[:12]}"
     return None
 
 
