@@ -19,6 +19,7 @@ from executor.simulated.model.noise import RunNoise
 from executor.simulated.model.pool_setup import PoolSetup
 from executor.simulated.model.prefill import PrefillSide
 from executor.simulated.model.results import collect
+from executor.simulated.model.routing import RankChoice
 from executor.simulated.model.trace import RunTrace
 from executor.simulated.model.workload import Load, Request
 
@@ -40,7 +41,7 @@ class MixedRun:
         self._sent = np.zeros(len(requests))
         self._prefill_end = np.zeros(len(requests))
         self._now = 0.0
-        self._turn = 0
+        self._router = RankChoice(noise.rng)
         self._busy_s = 0.0
         self._delayed_since: int | None = None  # step at which some, but not all, ranks could have prefilled
 
@@ -54,10 +55,7 @@ class MixedRun:
         """Requests that became due until now take their own arrival time, not the scheduler's."""
         for index, at in self._client.due(self._now):
             self._sent[index] = at
-            rank = self._requests[index].rank
-            if rank is None:
-                rank, self._turn = self._turn, self._turn + 1
-            self._prefill.assign(index, rank % self._pool.prefill.dp)
+            self._prefill.assign(index, self._router.choose_prefill(self._prefill, self._requests[index]))
             self._prefill.release(index)
 
     def _forward(self) -> bool:

@@ -7,7 +7,6 @@ seed give the same trace.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Literal
@@ -23,7 +22,7 @@ from executor.simulated.model.noise import RunNoise
 from executor.simulated.model.pool_setup import PoolSetup
 from executor.simulated.model.prefill import PrefillSide
 from executor.simulated.model.results import collect
-from executor.simulated.model.setup import Routing
+from executor.simulated.model.routing import RankChoice
 from executor.simulated.model.trace import RunTrace
 from executor.simulated.model.workload import Load, Request
 
@@ -38,39 +37,6 @@ class _Event:
     payload: object = field(compare=False)
 
 
-class _Router:
-    """Chooses ranks, one counter per side."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng, self._turns = rng, {"prefill": 0, "decode": 0}
-
-    def choose_prefill(self, side: PrefillSide, request: Request) -> int:
-        if request.rank is not None:
-            return request.rank % side.setup.dp
-        if side.setup.routing is Routing.LONGEST_PREFIX:
-            hits = [rank.cache.match(request.prompt) for rank in side.ranks]
-            best = max(hits)
-            return self._in_turn("prefill", [rank for rank, hit in enumerate(hits) if hit == best])
-        return self._choose(side, "prefill")
-
-    def choose_decode(self, side: DecodeSide) -> int:
-        return self._choose(side, "decode")
-
-    def _choose(self, side: PrefillSide | DecodeSide, name: str) -> int:
-        ranks = range(side.setup.dp)
-        match side.setup.routing:
-            case Routing.RANDOM:
-                return int(self._rng.integers(len(ranks)))
-            case Routing.LEAST_LOADED:
-                return min(ranks, key=side.load_of)
-            case _:
-                return self._in_turn(name, ranks)
-
-    def _in_turn(self, name: str, ranks: Sequence[int]) -> int:
-        self._turns[name] += 1
-        return ranks[(self._turns[name] - 1) % len(ranks)]
-
-
 class PoolRun:
     """The event loop of one run."""
 
@@ -83,7 +49,7 @@ class PoolRun:
         yields = draw_load(pool.calibration.acceptance, requests, pool.decode, rng)
         self._prefill = PrefillSide(pool.prefill, pool.calibration.prefill, requests, caches)
         self._decode = DecodeSide(pool.decode, pool.calibration.decode, requests, yields)
-        self._router = _Router(rng)
+        self._router = RankChoice(rng)
         self._events: list[_Event] = []
         self._numbers = 0
         self._sent = np.zeros(len(requests))
