@@ -32,12 +32,14 @@ OUT_OF_MEMORY = a_fault(Stage.READY, Reason.LAUNCH, detail="decode ran out of de
 def the_goal(**changes: object) -> Goal:
     """The shipped goal; `changes` replace fields, a dict replaces fields of a part."""
     goal = a_goal()
-    return goal.model_copy(
+    made = goal.model_copy(
         update={
             name: getattr(goal, name).model_copy(update=value) if isinstance(value, dict) else value
             for name, value in changes.items()
         }
     )
+    made.__dict__.pop("space", None)  # derived from the knobs that may just have been replaced
+    return made
 
 
 @dataclass(kw_only=True)
