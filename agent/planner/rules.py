@@ -16,6 +16,7 @@ from experiments.knob import Cost
 from experiments.serving_config import Change, Kind, Role, Value
 
 MAX_DRAFTS = 3
+ONE_STEP = 0.7
 # What a run of each cost class takes relative to a hot one: launch, load of weights, warm-up.
 _EFFORT = {Cost.HOT: 1.0, Cost.RESTART: 2.5, Cost.REBUILD: 10.0}
 
@@ -79,7 +80,7 @@ def expected_of_mechanism(packet: EvidencePacket, knob: KnobPart, value: Value) 
     Below 0 where a mechanism says that this is the wrong way; 0 where none says anything.
     """
     found = [
-        _usual_gain(packet, wall, effect, knob) * way
+        _usual_gain(packet, wall, effect, knob) * way * _reach(knob, value)
         for wall in packet.walls
         for effect in effects_of(knob.name)
         if effect.wall is wall.wall and _is_shown(packet, effect) and not _gives_away(packet, wall)
@@ -91,6 +92,11 @@ def expected_of_mechanism(packet: EvidencePacket, knob: KnobPart, value: Value) 
 def _usual_gain(packet: EvidencePacket, wall: WallPart, effect: KnobEffect, knob: KnobPart) -> float:
     low, high = effect.gain
     return wall.strength * max((low + high) / 2, 0.0) * 0.4 ** _refuted(packet, knob)
+
+
+def _reach(knob: KnobPart, value: Value) -> float:
+    """A mechanism shows more of itself in two steps of an ordered knob than in one."""
+    return ONE_STEP if value in neighbours(knob) and len(knob.values) > 2 else 1.0
 
 
 def _way(toward: Toward, knob: KnobPart, value: Value) -> int:
