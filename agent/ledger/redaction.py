@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 MAX_TEXT = 2000
 SHORTEST_KNOWN = 4  # a shorter value would blank out ordinary words
+# Words of the trade that a pool may use as names of its hosts: without them no page could be read.
+VOCABULARY = frozenset({"prefill", "decode", "router", "client", "both", "mixed", "sglang", "vllm", "localhost"})
 MAX_KEPT = 100_000  # texts that are remembered, so that a long study does not fill the memory
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -68,9 +70,10 @@ class Redactor:
     """Makes text fit for a page. `private` are values to take out wherever they stand."""
 
     def __init__(self, private: Iterable[str] = ()) -> None:
-        forms = {form for value in private if len(value) >= SHORTEST_KNOWN for form in _encodings(value)}
-        ordered = sorted(forms, key=lambda form: (-len(form), form))
-        self._known = re.compile("|".join(map(re.escape, ordered)), re.IGNORECASE) if ordered else None
+        known = {v for v in private if len(v) >= SHORTEST_KNOWN and v.lower() not in VOCABULARY}
+        forms = [rf"(?<![A-Za-z0-9]){re.escape(form)}(?![A-Za-z0-9])" for form in _longest_first(known)]
+        forms += map(re.escape, _longest_first({form for value in known for form in _encodings(value)}))
+        self._known = re.compile("|".join(forms), re.IGNORECASE) if forms else None
         self._cache: dict[str, str] = {}
 
     def __call__(self, text: str) -> str:
@@ -104,10 +107,15 @@ def visible_line(text: str) -> str:
     return _INVISIBLE.sub("", _LINE_BREAK.sub(" ", text)).strip()
 
 
+def _longest_first(forms: Iterable[str]) -> list[str]:
+    """A folder before the folder that it is in."""
+    return sorted(forms, key=lambda form: (-len(form), form))
+
+
 def _encodings(value: str) -> set[str]:
-    """The value as it is, percent-encoded, in hex and in base64 at each of the three alignments."""
+    """The value percent-encoded where that differs, in hex, and in base64 at each of the three alignments."""
     raw = value.encode()
-    forms = {value, quote(value, safe=""), raw.hex()}
+    forms = {raw.hex()} | ({quote(value, safe="")} - {value})
     for shift in range(3):
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             text = encode(b"\0" * shift + raw).decode().rstrip("=")

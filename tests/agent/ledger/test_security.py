@@ -219,6 +219,14 @@ def test_what_a_reviewer_needs_stays(text: str) -> None:
     assert Redactor()(text) == text
 
 
+def test_a_known_word_goes_as_a_whole_word() -> None:
+    """The account `root` takes nothing out of "rooted", and a host called prefill leaves the knobs readable."""
+    redact = Redactor(["root", "prefill", "npu-17"])
+    assert redact("root rooted, prefill prefill-max-requests on npu-17:22 or NPU-17.") == (
+        "‹private› rooted, prefill prefill-max-requests on ‹private›:22 or ‹private›."
+    )
+
+
 def test_canaries_reach_no_file(tmp_path: Path) -> None:
     """Secrets of the pool, planted plainly and in four encodings in every text, are in no byte of any file."""
     secrets = ["npu-host-canary-7", "Canary+Pass/Word9"]
