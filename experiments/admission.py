@@ -41,6 +41,7 @@ class Code(StrEnum):
     DEPENDENCY_MISSING = "dependency_missing"
     INVALID_CONFIGURATION = "invalid_configuration"
     BUNDLE_REFUSED = "bundle_refused"
+    EXPECTED_INFEASIBLE = "expected_infeasible"
 
 
 class Objection(NamedTuple):
@@ -62,9 +63,12 @@ def admit(
     study: Study,
     figures: Mapping[str, float | None],
     invalid: tuple[str, ...] = (),
+    *,
+    hopeless: str | None = None,
 ) -> Card | Rejection:
     """`figures` are the evidence of the incumbent by id; `invalid` are rules that the configuration would break
-    before anything starts (the engine's size rules), found by whoever knows the engine."""
+    before anything starts (the engine's size rules), found by whoever knows the engine; `hopeless` is why the runs so
+    far say that it could not start."""
     knobs = [study.goal.space.knob(part.path) for part in draft.change.parts]
     found = [knob for knob in knobs if knob is not None]
     if len(found) < len(knobs):
@@ -77,6 +81,7 @@ def admit(
         *_evidence_objections(draft, figures),
         *_dependency_objections(draft.change, found, study.incumbent),
         *(Objection(Code.INVALID_CONFIGURATION, message) for message in invalid),
+        *([Objection(Code.EXPECTED_INFEASIBLE, hopeless)] if hopeless is not None else []),
     ]
     if objections:
         return _rejection(objections)

@@ -121,6 +121,14 @@ def _stop_rule(study: Study, now: datetime) -> Stop | None:
     return _unsteady(study) or _target_reached(study) or _patience(study, budget.patience)
 
 
+def may_ask_model(study: Study) -> bool:
+    """Whether the budget still holds a question to the language model. Where it does not, the study goes on without."""
+    budget = study.goal.budget
+    if study.tokens_used() >= budget.llm_tokens:
+        return False
+    return budget.llm_cost is None or study.llm_cost() < budget.llm_cost
+
+
 def _unsteady(study: Study) -> Stop | None:
     shifts = study.drift.shifts[study.reopened.shifts :]
     if len(shifts) <= study.goal.sentinel.drifts:

@@ -10,7 +10,7 @@ import re
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from experiments.baseline import parse_baseline as parse_baseline
 from experiments.document import parse_document
@@ -97,6 +97,28 @@ class Budget(Strict):
     stop_at_target: Switch = False
 
 
+class PlannerRule(Strict):
+    """Who may propose, in which order, and how much of it the language model leads.
+
+    `llm_share` is the share of cards on which the model is asked first; it shrinks while its cards fail. While a model
+    is used, one card in `control_every` is a random one: the only standing evidence of what the model is worth.
+    """
+
+    chain: tuple[Literal["rules", "optimizer", "llm"], ...] = Field(
+        default=("rules", "optimizer", "llm"), min_length=1, max_length=3
+    )
+    llm_share: Real = Field(default=0.3, ge=0, le=1)
+    control_every: Int | None = Field(default=12, ge=2)
+
+    @field_validator("chain")
+    @classmethod
+    def _once_each(cls, chain: tuple[str, ...]) -> tuple[str, ...]:
+        twice = next((name for place, name in enumerate(chain) if name in chain[:place]), None)
+        if twice is not None:
+            raise ValueError(f"{twice} is listed twice")
+        return chain
+
+
 class BaselineFile(Strict):
     """The configuration a study starts from: a file beside the goal."""
 
@@ -150,6 +172,7 @@ class Goal(Strict):
     confidence: Real = Field(default=0.95, ge=0.5, lt=1)
     min_effect: Real = Field(default=0.01, ge=0, le=1)
     budget: Budget
+    planner: PlannerRule = PlannerRule()
     baseline: BaselineFile
     knobs: Knobs
     quality: Quality | None = None

@@ -75,8 +75,27 @@ class CardRejected(Entry):
     messages: tuple[str, ...]
 
 
+class ProposalMade(Entry):
+    """One question to a proposer that costs something, or that failed: what came back and what it took.
+
+    `failure` is why there was no usable answer; the loop went on without it. `cost` is None where no price is known.
+    """
+
+    kind: Literal["proposal_made"] = "proposal_made"
+    source: Source
+    drafts: int
+    tokens: int = 0
+    cost: float | None = None
+    model: str | None = None
+    rung: str | None = None  # how a model was made to answer in our schema
+    seconds: float | None = None
+    note: str = ""
+    failure: str | None = None
+    prompt_digest: str | None = None
+
+
 class ProposerFailed(Entry):
-    """A proposer gave no usable answer. The loop went on without it."""
+    """A proposer gave no usable answer. Written by versions before `proposal_made`, and still read."""
 
     kind: Literal["proposer_failed"] = "proposer_failed"
     source: Source
@@ -194,6 +213,7 @@ LedgerEntry = Annotated[
     StudyOpened
     | CardAdmitted
     | CardRejected
+    | ProposalMade
     | ProposerFailed
     | TrialStarted
     | TrialFinished

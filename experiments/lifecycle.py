@@ -15,7 +15,7 @@ where the goal requires that |
 | trial_resolved | that trial is held |
 | study_stopped | not stopped, no running trial |
 | study_reopened | stopped |
-| card_rejected, proposer_failed, approval_used, operator_spoke | an open study |
+| card_rejected, proposal_made, proposer_failed, approval_used, operator_spoke | an open study |
 """
 
 from __future__ import annotations

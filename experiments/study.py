@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,6 +23,7 @@ from experiments.ledger import (
     ConfigurationKept,
     LedgerEntry,
     OperatorSpoke,
+    ProposalMade,
     ProposerFailed,
     QualityEvaluated,
     QualityOutcome,
@@ -104,7 +106,8 @@ class Study:
     open_trial: TrialState | None = None  # the one that was started and has no record yet; at most one
     phases: list[TrialsClassified] = field(default_factory=list)
     rejected: list[CardRejected] = field(default_factory=list)
-    proposer_failures: list[ProposerFailed] = field(default_factory=list)
+    proposals: list[ProposalMade] = field(default_factory=list)
+    proposer_failures: list[ProposerFailed | ProposalMade] = field(default_factory=list)
     refutations: list[Refutation] = field(default_factory=list)
     approvals_used: dict[str, ApprovalUsed] = field(default_factory=dict)
     directives: list[OperatorSpoke] = field(default_factory=list)
@@ -169,7 +172,15 @@ class Study:
         return next((t.record.server_version for t in runs if t.record is not None and t.record.server_version), None)
 
     def tokens_used(self) -> int:
-        return sum(c.draft.tokens for c in self.cards.values()) + sum(f.tokens for f in self.proposer_failures)
+        """Of every question that was asked. Ledgers of older versions have them on cards and failures only."""
+        told = {p.prompt_digest for p in self.proposals}
+        older = [c.draft.tokens for c in self.cards.values() if c.draft.prompt_digest not in told]
+        failures = [f.tokens for f in self.proposer_failures if isinstance(f, ProposerFailed)]
+        return sum(p.tokens for p in self.proposals) + sum(older) + sum(failures)
+
+    def llm_cost(self) -> float:
+        """What the language model cost so far, where a price is configured."""
+        return math.fsum(p.cost for p in self.proposals if p.cost is not None)
 
 
 def fold(entries: Iterable[LedgerEntry]) -> Study:
@@ -214,6 +225,10 @@ def _apply(study: Study, entry: LedgerEntry, position: int) -> None:  # noqa: C9
             study.cards[entry.card.digest] = study.open_card = entry.card
         case CardRejected():
             study.rejected.append(entry)
+        case ProposalMade():
+            study.proposals.append(entry)
+            if entry.failure is not None:
+                study.proposer_failures.append(entry)
         case ProposerFailed():
             study.proposer_failures.append(entry)
         case TrialStarted():

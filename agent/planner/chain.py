@@ -1,7 +1,8 @@
 """The proposer chain: rules and optimizer suggest, the LLM sees their suggestions, code admits.
 
-A draft that admission refuses goes back to the LLM with the machine-readable objections, twice; after that the best
-suggestion that admission takes is the card. No proposer can stop the loop: a failed one is recorded and passed over.
+On its turns the LLM leads: a draft of it that admission refuses goes back with the machine-readable objections, twice.
+Otherwise, and after that, the best suggestion that admission takes is the card. No proposer can stop the loop: a failed
+one is recorded and passed over.
 """
 
 from __future__ import annotations
@@ -10,14 +11,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from agent.planner.control import ControlProposer
 from agent.planner.packet import EvidencePacket, Proposal
 from agent.planner.port import Proposer, ProposerUnavailable
+from agent.planner.ranking import Ranking
+from agent.planner.share import is_control_turn, is_model_turn
 from experiments.admission import Rejection, admit
-from experiments.card import Card, CardDraft
-from experiments.ledger import CardAdmitted, CardRejected, LedgerEntry, ProposerFailed
+from experiments.card import Card, CardDraft, Source
+from experiments.ledger import CardAdmitted, CardRejected, LedgerEntry, ProposalMade
 from experiments.study import Study
 
 REPAIR_ROUNDS = 2
+HOPELESS = 0.03  # a smaller probability to start is as good as a launch thrown away
+SHOWN = 300  # characters of a note or a failure that go into the ledger
 
 Objections = Callable[[CardDraft], tuple[str, ...]]
 """Rules of the engine that a draft's configuration would break, each as a sentence."""
@@ -42,57 +48,105 @@ def choose_card(
     at: datetime,
 ) -> Choice:
     """One admitted card, or none where nothing that is proposed may run."""
-    choice = Choice()
-    suggestions: list[CardDraft] = []
-    for suggester in suggesters:
-        proposal = _ask(suggester, packet, choice, at)
-        suggestions += proposal.drafts
-        if proposal.note:
-            choice.notes.append(f"{suggester.source}: {proposal.note}")
-    if planner is not None:
-        _ask_planner(
-            study, packet.model_copy(update={"suggestions": tuple(suggestions)}), planner, choice, objections, at
-        )
-    for draft in suggestions:
-        if choice.card is None:
-            _try_draft(study, packet, draft, choice, objections, at)
-    return choice
+    chain = _Chain(study, packet, objections, at)
+    suggestions = chain.collect(suggesters)
+    if planner is not None and is_control_turn(study):
+        chain.take(chain.ask(ControlProposer()).drafts)
+    if planner is not None and is_model_turn(study) and chain.choice.card is None:
+        chain.ask_planner(planner, suggestions)
+    chain.take(suggestions)
+    return chain.choice
 
 
-def _ask(proposer: Proposer, packet: EvidencePacket, choice: Choice, at: datetime) -> Proposal:
-    try:
-        return proposer.propose(packet)
-    except ProposerUnavailable as error:
-        failed = ProposerFailed(at=at, source=proposer.source, detail=str(error)[:300], tokens=error.tokens)
-        choice.entries.append(failed)
-        return Proposal(drafts=())
+class _Chain:
+    """One search for one card."""
 
+    def __init__(self, study: Study, packet: EvidencePacket, objections: Objections, at: datetime) -> None:
+        self._study, self._packet, self._objections, self._at = study, packet, objections, at
+        self._ranking = Ranking(packet)
+        self.choice = Choice()
 
-def _ask_planner(
-    study: Study, packet: EvidencePacket, planner: Proposer, choice: Choice, objections: Objections, at: datetime
-) -> None:
-    for _ in range(1 + REPAIR_ROUNDS):
-        proposal = _ask(planner, packet, choice, at)
-        refused: list[str] = []
-        for draft in proposal.drafts:
-            refused += _try_draft(study, packet, draft, choice, objections, at)
-            if choice.card is not None:
+    def collect(self, suggesters: Sequence[Proposer]) -> tuple[CardDraft, ...]:
+        """What the goal's chain suggests, best first: by one yardstick, whoever it is from."""
+        allowed, found = self._study.goal.planner.chain, list[CardDraft]()
+        for suggester in sorted(
+            (s for s in suggesters if s.source in allowed), key=lambda s: allowed.index(s.source)  # type: ignore[arg-type]
+        ):
+            proposal = self.ask(suggester)
+            found += proposal.drafts
+            if proposal.note:
+                self.choice.notes.append(f"{suggester.source}: {proposal.note}")
+        return tuple(self._ordered(found))
+
+    def _ordered(self, drafts: list[CardDraft]) -> list[CardDraft]:
+        """Stable: of two drafts of one change the one stands first whose proposer is earlier in the chain."""
+        if not self._ranking.knows_enough:
+            return drafts
+        judged = [(ranked.order, draft) for draft in drafts if (ranked := self._ranking.of_draft(draft)) is not None]
+        return [draft for _, draft in sorted(judged, key=lambda pair: pair[0])]
+
+    def ask(self, proposer: Proposer, packet: EvidencePacket | None = None) -> Proposal:
+        try:
+            proposal = proposer.propose(packet or self._packet)
+        except ProposerUnavailable as error:
+            self.choice.entries.append(
+                ProposalMade(
+                    at=self._at, source=proposer.source, drafts=0, tokens=error.tokens, failure=str(error)[:SHOWN]
+                )
+            )
+            return Proposal(drafts=())
+        if proposal.tokens:
+            self.choice.entries.append(_accounted(proposer.source, proposal, self._at))
+        return proposal
+
+    def ask_planner(self, planner: Proposer, suggestions: tuple[CardDraft, ...]) -> None:
+        packet = self._packet.model_copy(update={"suggestions": suggestions})
+        for _ in range(1 + REPAIR_ROUNDS):
+            refused = self.take(self.ask(planner, packet).drafts)
+            if self.choice.card is not None or not refused:
                 return
-        if not refused:
-            return
-        packet = packet.model_copy(update={"objections": tuple(refused)})
+            packet = packet.model_copy(update={"objections": tuple(refused)})
 
+    def take(self, drafts: Sequence[CardDraft]) -> list[str]:
+        """Admit the first draft that may run, and record why those before it may not. Returns the objections."""
+        refused: list[str] = []
+        for draft in drafts:
+            if self.choice.card is None:
+                refused += self._try(draft)
+        return refused
 
-def _try_draft(
-    study: Study, packet: EvidencePacket, draft: CardDraft, choice: Choice, objections: Objections, at: datetime
-) -> list[str]:
-    """Admit the draft or record why not. Returns the objections."""
-    result = admit(draft, study, packet.figures, objections(draft))
-    if isinstance(result, Rejection):
-        choice.entries.append(
-            CardRejected(at=at, draft=draft, codes=tuple(map(str, result.codes)), messages=result.messages)
+    def _try(self, draft: CardDraft) -> list[str]:
+        result = admit(
+            draft, self._study, self._packet.figures, self._objections(draft), hopeless=self._hopeless(draft)
         )
-        return [f"{code}: {message}" for code, message in zip(result.codes, result.messages, strict=True)]
-    choice.card = result
-    choice.entries.append(CardAdmitted(at=at, card=result))
-    return []
+        if isinstance(result, Rejection):
+            self.choice.entries.append(
+                CardRejected(at=self._at, draft=draft, codes=tuple(map(str, result.codes)), messages=result.messages)
+            )
+            return [f"{code}: {message}" for code, message in zip(result.codes, result.messages, strict=True)]
+        self.choice.card = result
+        self.choice.entries.append(CardAdmitted(at=self._at, card=result))
+        return []
+
+    def _hopeless(self, draft: CardDraft) -> str | None:
+        """The feasibility estimate: what could not start before will not start with still more."""
+        ranked = self._ranking.of_draft(draft) if self._ranking.knows_enough else None
+        if ranked is None or ranked.outlook.starts >= HOPELESS:
+            return None
+        return f"{draft.change} needs no less than a configuration that could not start"
+
+
+def _accounted(source: Source, proposal: Proposal, at: datetime) -> ProposalMade:
+    first = next(iter(proposal.drafts), None)
+    return ProposalMade(
+        at=at,
+        source=source,
+        drafts=len(proposal.drafts),
+        tokens=proposal.tokens,
+        cost=proposal.cost,
+        model=proposal.model,
+        rung=proposal.rung,
+        seconds=proposal.seconds,
+        note=proposal.note[:SHOWN],
+        prompt_digest=None if first is None else first.prompt_digest,
+    )

@@ -137,3 +137,7 @@ class Proposal(_Part):
     drafts: tuple[CardDraft, ...]
     note: str = ""
     tokens: int = 0
+    cost: float | None = None  # None where no price is known
+    model: str | None = None
+    rung: str | None = None
+    seconds: float | None = None

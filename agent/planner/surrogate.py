@@ -42,6 +42,7 @@ class Outlook:
     gain_low: float  # the 5th and 95th percentile
     gain_high: float
     improvement: float  # expected gain where it is one
+    gains: float  # the probability that it is one
     keeps_limits: float  # probabilities
     starts: float
 
@@ -96,6 +97,7 @@ class Surrogate:
                 gain_low=float(np.quantile(row, 0.05)),
                 gain_high=float(np.quantile(row, 0.95)),
                 improvement=float(np.mean(np.maximum(row - self._packet.objective.min_effect, 0.0))),
+                gains=float(np.mean(row > self._packet.objective.min_effect)),
                 keeps_limits=float(keeps[index]),
                 starts=float(starts[index]),
             )
