@@ -18,7 +18,6 @@ SLIGHT = 0.1  # below this share a queue counts as empty
 FULL = 0.92  # share of KV space, or of the running cap, that counts as full
 UNEVEN = 0.15  # busiest rank over the mean, minus one
 NEAR_LIMIT = 0.95  # share of an SLO limit that counts as reached
-REACHED = 0.9  # share of the configured concurrency or rate that counts as reached
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +44,12 @@ def _prefill_supply(f: Figures) -> BindingWall | None:
     if waiting is None or waiting < PERSISTENT or (prealloc is not None and prealloc > SLIGHT):
         return None
     seen = ("prefill.waiting.share_positive", "decode.prealloc.share_positive", "prefill.waiting.mean")
-    decode = "no decode figure" if prealloc is None else f"{prealloc:.0%} of the decode samples"
+    decode = "decode was not observed" if prealloc is None else f"for decode in {prealloc:.0%}"
     return BindingWall(
         wall=Wall.PREFILL_SUPPLY,
-        strength=waiting,
+        strength=min(waiting, 1.0),
         figures=_observed(f, seen),
-        sentence=f"requests wait for prefill in {waiting:.0%} of the samples, for decode in {decode}",
+        sentence=f"requests wait for prefill in {waiting:.0%} of the samples, {decode}",
     )
 
 
@@ -70,11 +69,13 @@ def _memory(f: Figures) -> BindingWall | None:
     usage, retractions = f.get("decode.token_usage_max"), f.get("decode.retractions")
     if (usage is None or usage < FULL) and not retractions:
         return None
+    seen = [] if usage is None else [f"KV space reaches {usage:.0%}"]
+    seen += [] if retractions is None else [f"{retractions:.0f} retractions"]
     return BindingWall(
         wall=Wall.MEMORY,
-        strength=max(usage or 0.0, 1.0 if retractions else 0.0),
+        strength=1.0 if retractions else min(usage or 0.0, 1.0),
         figures=_observed(f, ("decode.token_usage_max", "decode.retractions")),
-        sentence=f"KV space reaches {usage or 0:.0%}, {retractions or 0:.0f} retractions",
+        sentence=", ".join(seen),
     )
 
 
@@ -82,11 +83,12 @@ def _client_supply(f: Figures) -> BindingWall | None:
     waiting, prealloc = f.get("prefill.waiting.share_positive"), f.get("decode.prealloc.share_positive")
     if waiting is None or waiting > SLIGHT or (prealloc or 0.0) > SLIGHT:
         return None
+    sides = "nothing waits for prefill" if prealloc is None else "nothing queues on either side"
     return BindingWall(
         wall=Wall.CLIENT_SUPPLY,
         strength=1.0 - waiting,
         figures=_observed(f, ("prefill.waiting.share_positive", "client.concurrency_mean", "client.request_per_s")),
-        sentence="nothing queues on either side: the load does not fill the service",
+        sentence=f"{sides}: the load does not fill the service",
     )
 
 

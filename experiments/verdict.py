@@ -38,7 +38,7 @@ from experiments.statistics import (
 )
 from experiments.study import Study, TrialState
 from experiments.tier_load import load_of
-from experiments.trial import Reason, Route, Tier, TrialLoad
+from experiments.trial import Route, Tier, TrialLoad
 
 FAULT_TRIES = 2  # a fault is repeated once; a second one in a row is not bad luck
 
@@ -175,12 +175,12 @@ def clean_samples(study: Study, load: TrialLoad) -> list[Sample]:
 
 
 def _failed(phase: _Phase) -> Decided | None:
-    """A run that could not be measured: infeasible at once, a fault after its second try."""
+    """A run that could not be measured: a negative at once (the configuration did it), a fault after its second try."""
     records = [t.record for t in phase.trials if t.record is not None]
     if not records or records[-1].measurement is not None:
         return None
     classification = classify_failure(records[-1])
-    if classification.reason is Reason.INFEASIBLE:
+    if classification.route is Route.VALID_NEGATIVE:
         return phase.decided(classification)
     faults = 0
     for record in records:
