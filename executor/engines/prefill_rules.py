@@ -21,6 +21,7 @@ def check(view: RoleSettings, release: Release | None, workload: Workload) -> It
     yield from _check_mixed_chunk(view)
     yield from _check_gate(view, release, workload)
     yield from _check_context(view, workload)
+    yield from _check_warm_cache(view, workload)
 
 
 def _check_chunk(view: RoleSettings) -> Iterator[Violation]:
@@ -45,6 +46,26 @@ def _check_cache_kinds(view: RoleSettings) -> Iterator[Violation]:
             role=view.role,
             severity=Severity.INVALID,
             message=f"{view.role}: enable-hierarchical-cache and disable-radix-cache exclude each other",
+        )
+
+
+def _check_warm_cache(view: RoleSettings, workload: Workload) -> Iterator[Violation]:
+    """A scenario with a warm cache needs the cache, and servers that tell what each request took from it."""
+    if not workload.cached_tokens:
+        return
+    if view.is_on("disable-radix-cache"):
+        yield Violation(
+            rule="warm_without_radix",
+            role=view.role,
+            severity=Severity.INVALID,
+            message=f"{view.role}: disable-radix-cache leaves no cache for a warm scenario",
+        )
+    if not view.is_on("enable-cache-report"):
+        yield Violation(
+            rule="cache_report",
+            role=view.role,
+            severity=Severity.RISK,
+            message=f"{view.role}: without enable-cache-report no request proves what it took from the cache",
         )
 
 

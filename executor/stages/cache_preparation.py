@@ -32,12 +32,21 @@ def warm_cache(context: TrialContext) -> StageResult:
             return Faulted(reason=Reason.CLIENT, detail="a check request failed", repairable=True)
         checks.append(list(counts))
     short = [c / n for c, n in checks if c / n < wanted]
+    if short and not any(cached for cached, _ in checks) and not _tells_cached_tokens(context):
+        detail = "no check request shows any cached tokens; servers tell them only with enable-cache-report: set it"
+        return Faulted(reason=Reason.EVIDENCE_INCOMPLETE, detail=detail)
     if short:
         detail = (
             f"{len(short)} of {len(checks)} check requests reach less than {wanted:.0%}, the least {min(short):.4%}"
         )
         return Faulted(reason=Reason.WORKLOAD_VIOLATED, detail=detail)
     return Done(payload={"checks": checks}, note=f"{len(checks)} check requests proved ≥ {wanted:.0%} each")
+
+
+def _tells_cached_tokens(context: TrialContext) -> bool:
+    """Whether every server was told to report what a request took from the cache."""
+    settings = context.plan.config.settings
+    return all(settings.get(f"{role}.flag.enable-cache-report") is True for role in context.plan.roles)
 
 
 def _prompts(context: TrialContext, part: str) -> list[str]:

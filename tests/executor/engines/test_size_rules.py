@@ -214,3 +214,20 @@ def test_data_parallel_over_hosts_needs_data_parallel_attention() -> None:
 def test_releases_are_read_and_nightly_numbers_are_not_guessed(text: str | None, release: Release | None) -> None:
     """Only a real release number orders; rules of a release keep silent for the rest."""
     assert parse_release(text) == release
+
+
+@pytest.mark.parametrize(
+    ("flags", "rules"),
+    [
+        ({"enable-cache-report": True}, set()),
+        ({}, {"cache_report"}),
+        ({"enable-cache-report": True, "disable-radix-cache": True}, {"warm_without_radix"}),
+    ],
+)
+def test_a_warm_scenario_needs_the_cache_and_its_report(flags: dict[str, bool], rules: set[str]) -> None:
+    """Real servers stay silent about cached tokens unless they are told to speak."""
+    config = ServingConfig(settings={f"mixed.flag.{name}": value for name, value in {"tp-size": 8, **flags}.items()})
+    warm = Workload(prompt_tokens=131076, output_tokens=1024, cached_tokens=118784)
+    found = {v.rule for v in check_sizes(config, None, warm)} & {"cache_report", "warm_without_radix"}
+    assert found == rules
+    assert not {v.rule for v in check_sizes(config, None, Workload())} & {"cache_report", "warm_without_radix"}
