@@ -18,7 +18,7 @@ from experiments.objective import Constraint
 from experiments.serving_config import Role
 from experiments.study import Study, TrialState
 from experiments.tier_load import load_of
-from experiments.trial import Tier
+from experiments.trial import Reason, Tier
 
 _SIDE_OF_WALL: Mapping[Wall, Side] = {
     Wall.PREFILL_SUPPLY: Side.PREFILL,
@@ -42,7 +42,11 @@ def observations_of(study: Study) -> tuple[ObservationPart, ...]:
 
 
 def _failed_by_itself(trial: TrialState) -> bool:
-    return trial.record is not None and trial.record.configuration_caused
+    """A change that the installed engine cannot reach was never run: it says nothing about what can run."""
+    record = trial.record
+    if record is None or record.failure is None or record.failure.reason is Reason.NO_SIGNIFICANT_GAIN:
+        return False
+    return record.configuration_caused
 
 
 def _row(study: Study, trials: list[TrialState]) -> ObservationPart | None:

@@ -87,6 +87,14 @@ def test_configuration_that_cannot_run_is_infeasible() -> None:
     assert found.explanation == "the configuration cannot run: out of device memory while loading"
 
 
+def test_mechanism_that_the_engine_cannot_reach_is_no_gain_and_no_infeasibility() -> None:
+    """The host-side check ends the trial before anything runs: a negative that says nothing about what can run."""
+    fault = a_fault(Stage.CHECK, Reason.NO_SIGNIFICANT_GAIN, detail="mechanism not reachable in this build: 41 → 41")
+    found = classify_failure(a_record("t1", failure=fault, configuration_caused=True))
+    assert (found.route, found.reason) == (Route.VALID_NEGATIVE, Reason.NO_SIGNIFICANT_GAIN)
+    assert found.explanation == "nothing was run: mechanism not reachable in this build: 41 → 41"
+
+
 def test_measured_trial_has_no_failure_to_classify() -> None:
     """Asking for one is a mistake of the caller."""
     with pytest.raises(ValueError, match="trial t1 has a measurement"):
