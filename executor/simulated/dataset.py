@@ -74,12 +74,13 @@ def _question(spec: dict[str, Any], part: str, index: int) -> str:
 
 
 def _group(spec: dict[str, Any], part: str, index: int) -> int:
-    """Seeds and checks visit the groups in turn; the measured rows in shuffled order, equally often each.
+    """Seeds and checks visit the groups in turn; the measured rows of AISBench in shuffled order, equally often each.
 
-    In order, requests of one group would come back to their rank like a clock, which no real traffic does.
+    The 128K record was made with AISBench and a prefix per rank: in turn, every rank would get its next request like
+    a clock. The mixed record, made with bench_serving, had one prefix on all ranks, which took turns.
     """
     groups: int = max(spec["seed_requests"], 1)
-    if part != "measure":
+    if part != "measure" or spec.get("client") == "bench_serving":
         return index % groups
     return _order(groups, spec["requests"], spec["seed"])[index]
 
