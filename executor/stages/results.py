@@ -36,6 +36,8 @@ RAW_CAP_BYTES = 2 << 30
 LOG_CAP_BYTES = 64 << 20
 STARTUP_CAP_BYTES = 1 << 20
 MAX_DEPTH = 8
+CLIENT_LOG = "client.log"
+SUMMARY_LOG = "summary.log"  # of a summary that was made again: it prints what the client's own could not
 HTTP_TIMEOUT_S = 10.0
 
 
@@ -55,7 +57,9 @@ def collect(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     if not any("_details" in f or f.endswith(".jsonl") for f in found):
         return _with_server_death(measured, _no_data(context, measured))
     artifacts = [_keep(context, host, str(measured["cwd"]), path) for path in found]
-    artifacts.append(_keep_bytes(context, "client.log", _whole_log(host, measure_job(context.plan), 0)))
+    artifacts.append(_keep_bytes(context, CLIENT_LOG, _whole_log(host, measure_job(context.plan), 0)))
+    if repaired:
+        artifacts.append(_keep_bytes(context, SUMMARY_LOG, _whole_log(host, _summary_job(context), 0)))
     artifacts += _server_files(context)
     return Done(payload={"artifacts": artifacts, "repaired": repaired}, note=f"{len(artifacts)} files")
 
@@ -87,12 +91,16 @@ def _no_data(context: TrialContext, measured: Mapping[str, Any]) -> Faulted:
     return Faulted(reason=Reason.CLIENT, detail=detail, sent=sent)
 
 
+def _summary_job(context: TrialContext) -> str:
+    return f"{context.plan.trial_id}.summarise.{context.attempt}"
+
+
 def _summarise_again(context: TrialContext, name: str, host: RemoteHost, folder: str) -> Faulted | None:
     """Run the client's summary over the data that is there. Sends no request: the mode reads files only."""
     runs = [entry.name for entry in host.list_directory(f"{folder}/out") if entry.kind == "directory"]
     if not runs:
         return Faulted(reason=Reason.POST_PROCESSING, detail="no output folder to summarise", sent=Sent.FINISHED)
-    job_id = f"{context.plan.trial_id}.summarise.{context.attempt}"
+    job_id = _summary_job(context)
     argv = (
         *context.pool.programs.aisbench,
         *("--models", "tuneloop_load", "--datasets", "tuneloop_load", "--summarizer", "default_perf"),
@@ -236,8 +244,11 @@ def _workload(context: TrialContext) -> Workload:
 
 def _console(context: TrialContext) -> str | None:
     """What the client said on its terminal: a second witness for its own figures."""
-    path = context.artifacts / "client.log"
-    return path.read_text(errors="replace") if path.exists() else None
+    for name in (SUMMARY_LOG, CLIENT_LOG):
+        path = context.artifacts / name
+        if path.exists():
+            return path.read_text(errors="replace")
+    return None
 
 
 def _evidence(context: TrialContext) -> ServingEvidence:

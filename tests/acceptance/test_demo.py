@@ -73,10 +73,12 @@ class TestDemo:
         self, demo: tuple[Path, str], study: Study
     ) -> None:
         """The clients' own counter of runs on the host says one start per measured trial."""
-        repaired = [f for t in study.trials.values() if t.record for f in t.record.faults if f.repaired]
+        records = [t.record for t in study.trials.values() if t.record is not None]
+        repaired = [f for record in records for f in record.faults if f.repaired]
         runs = [json.loads(line)["run"] for line in (demo[0] / "pool" / "runs.jsonl").read_text().splitlines()]
 
         assert [(f.reason, f.sent) for f in repaired] == [(Reason.POST_PROCESSING, Sent.FINISHED)]
+        assert all(record.measurement is not None for record in records if any(f.repaired for f in record.faults))
         for trial_id in study.trials:
             assert runs.count(trial_id) <= 1
 
