@@ -17,10 +17,20 @@ def check(view: RoleSettings, workload: Workload) -> Iterator[Violation]:
     yield from _check_dense_layers(view)
     yield from _check_expert_parallel(view, workload)
     yield from _check_expert_balance(view)
+    yield from _check_recorder(view)
 
 
 def _invalid(view: RoleSettings, rule: str, message: str) -> Violation:
     return Violation(rule=rule, role=view.role, severity=Severity.INVALID, message=f"{view.role}: {message}")
+
+
+def _check_recorder(view: RoleSettings) -> Iterator[Violation]:
+    """Recording expert loads costs time in every step, so no formal run has it on."""
+    mode = view.text("expert-distribution-recorder-mode")
+    if mode is not None:
+        yield _invalid(
+            view, "recorder_on", f"expert-distribution-recorder-mode {mode}: a formal run records nothing"
+        )
 
 
 def _check_tensor_parallel(view: RoleSettings) -> Iterator[Violation]:

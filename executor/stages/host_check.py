@@ -27,8 +27,8 @@ from executor.remote_host import HostRefused, JobSpec, JobStatus, RemoteHost
 from executor.service import Placed, ServiceIntent, compile_job
 from executor.trial_context import LEASE_TTL_S, TrialContext
 from executor.trial_plan import workload_of
+from experiments.serving_config import Kind, Role, diff, digest
 from experiments.serving_config import Path as SettingPath
-from experiments.serving_config import Role, diff, digest
 from experiments.trial import NOT_OBSERVED
 
 ANSWER_CAP_BYTES = 1 << 20
@@ -60,12 +60,34 @@ def ask_engine(context: TrialContext) -> EngineAnswers:
     admission = [] if refusals else list(_ask_admission(context))
     notes += [f"{role}: {verdict.message}" for role, verdict in admission]
     sources = [f"{role}: {v.release}, {v.source}" for role, v in verdicts.items() if v.source is not None]
+    layouts, missing = _identify_layouts(context)
+    refusals, sources = [*refusals, *missing], [*sources, *layouts]
     return EngineAnswers(
         refusals=tuple(refusals),
         unreachable=_unreachable(context, admission),
         notes=tuple(notes),
         sources=tuple(sources),
     )
+
+
+def _identify_layouts(context: TrialContext) -> tuple[list[str], list[str]]:
+    """What each expert layout file really holds, by its digest; and the files that are not there."""
+    found, missing = [], []
+    for role in context.plan.roles:
+        _, host = context.host_of(role)
+        for name, path in context.plan.config.of(role, Kind.LAYOUT).items():
+            if not isinstance(path, str) or not path.startswith("/"):
+                continue  # a word of the engine itself, or the placement written out
+            try:
+                file = host.file_digest(path)
+            except HostRefused:  # outside of the work directory: not ours to read
+                found.append(f"{role}: {name} {posixpath.basename(path)} {NOT_OBSERVED}")
+                continue
+            if file is None:
+                missing.append(f"{role}: the {name} file {posixpath.basename(path)} is not on its host")
+            else:
+                found.append(f"{role}: {name} {posixpath.basename(path)} sha256 {file.sha256[:16]}")
+    return found, missing
 
 
 def _unreachable(context: TrialContext, admission: Sequence[tuple[Role, AdmissionVerdict]]) -> str | None:

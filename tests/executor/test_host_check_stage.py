@@ -158,3 +158,26 @@ def test_a_build_is_known_by_name_and_has_to_be_what_it_claims(bench: Bench, tmp
     result = check(real.trial(changed("prefill.build.source", "fix-17", SMALL)), {})
     assert isinstance(result, Faulted)
     assert result.detail.startswith("prefill: the build is to be commit:0123456789abcdef, installed is")
+
+
+def test_an_expert_layout_is_known_by_the_digest_of_its_file(bench: Bench) -> None:
+    """A file that is not there is refused before launch; one outside of the work directory is NOT_OBSERVED."""
+    folder = Path(bench.pool.workdir_of("p0"))
+    (folder / "scene-16k.json").write_text("{}")
+    name = "prefill.layout.init-expert-location"
+    known = check(bench.trial(changed(name, f"{folder}/scene-16k.json")), {})
+    assert isinstance(known, Done)
+    assert "prefill: init-expert-location scene-16k.json sha256 44136fa355b3678a" in known.payload["sources"]
+    elsewhere = check(bench.trial(changed(name, "/opt/layouts/other.json")), {})
+    assert isinstance(elsewhere, Done)
+    assert f"prefill: init-expert-location other.json {NOT_OBSERVED}" in elsewhere.payload["sources"]
+    gone = check(bench.trial(changed(name, f"{folder}/gone.json")), {})
+    assert isinstance(gone, Faulted)
+    assert gone.detail == "prefill: the init-expert-location file gone.json is not on its host"
+
+
+def test_a_recorder_of_expert_loads_is_off_in_every_trial(bench: Bench) -> None:
+    """Its cost would be measured with the configuration."""
+    result = check(bench.trial(changed("prefill.flag.expert-distribution-recorder-mode", "stat")), {})
+    assert isinstance(result, Faulted)
+    assert "a formal run records nothing" in result.detail
