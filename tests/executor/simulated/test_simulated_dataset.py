@@ -55,7 +55,7 @@ def test_every_prompt_has_exactly_the_body_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("client", "in_turn"), [("aisbench", False), ("bench_serving", True)])
 def test_groups_are_visited_equally_often(tmp_path: Path, client: str, in_turn: bool) -> None:
-    """Seeds visit the 16 groups in turn; measured rows visit each four times, shuffled for AISBench, the same each time."""
+    """Seeds visit the groups in turn; measured rows visit each four times, shuffled for AISBench, alike each time."""
     first, again = (build(tmp_path / name, client=client) for name in "ab")
     groups = [group_of(text) for text in first["measure"]]
     assert set(Counter(groups).values()) == {4}
