@@ -113,6 +113,7 @@ class Study:
     directives: list[OperatorSpoke] = field(default_factory=list)
     evaluations: dict[str, list[QualityEvaluated]] = field(default_factory=dict)  # by card
     stopped: StudyStopped | None = None
+    builds: dict[str, str] = field(default_factory=dict)  # by fingerprint of the configuration
     reopened: Reopening
     last_at: datetime
     drift: DriftWatch
@@ -168,8 +169,7 @@ class Study:
 
     def build(self, fingerprint: str) -> str | None:
         """What the servers of the newest run of this configuration reported as their version."""
-        runs = (t for t in reversed(self.trials.values()) if t.started.config.fingerprint() == fingerprint)
-        return next((t.record.server_version for t in runs if t.record is not None and t.record.server_version), None)
+        return self.builds.get(fingerprint)
 
     def tokens_used(self) -> int:
         """Of every question that was asked. Ledgers of older versions have them on cards and failures only."""
@@ -279,12 +279,15 @@ def _finish(study: Study, entry: TrialFinished) -> None:
     record = entry.record
     state = study.trials[record.trial_id]
     state.record, state.finished_at, study.open_trial = record, entry.at, None
+    fingerprint = state.started.config.fingerprint()
+    if record.server_version:
+        study.builds[fingerprint] = record.server_version
     if record.measurement is not None:
         state.sample = Sample(
             trial_id=record.trial_id,
             tier=state.started.tier,
             config=state.started.config,
-            fingerprint=state.started.config.fingerprint(),
+            fingerprint=fingerprint,
             scenario=study.goal.scenario,
             scenario_digest=study.opened.scenario_digest,
             load=state.started.load,
