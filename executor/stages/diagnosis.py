@@ -5,6 +5,8 @@ The root cause is often in another file than the last error, so all servers, the
 
 from __future__ import annotations
 
+import hashlib
+
 from executor.engines.failure import Cause, IncidentFile, classify_failure
 from executor.engines.failure_kinds import Source
 from executor.remote_host import HostRefused, JobState, RemoteHost
@@ -15,11 +17,17 @@ from experiments.serving_config import Role
 from experiments.trial import Reason, Sent
 
 TAIL_BYTES = 4 << 20
+HEAD_BYTES = 256
 
 
 def states_of(context: TrialContext, service: ServiceIntent) -> dict[Placed, JobState]:
     """What each server's host says about it now."""
     return {server: context.hosts[server.host].poll(server.job_id) for server in service.servers}
+
+
+def head_of_log(host: RemoteHost, job_id: str) -> str:
+    """Of the first bytes: it changes only if the log was rotated or truncated."""
+    return hashlib.sha256(host.read_log(job_id, 0, HEAD_BYTES).data).hexdigest()[:16]
 
 
 def describe_dead(states: dict[Placed, JobState]) -> str:

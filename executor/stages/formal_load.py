@@ -17,7 +17,7 @@ from executor.job_wait import RETRY_S, WaitEnd, wait_for_job
 from executor.remote_host import JobState, JobStatus, RemoteHost
 from executor.stage_result import Done, Faulted, StageResult, Unknown, Waiting
 from executor.stages.client_job import TTL_GRACE_S, launch_client
-from executor.stages.diagnosis import describe_dead, fault_of, states_of
+from executor.stages.diagnosis import describe_dead, fault_of, head_of_log, states_of
 from executor.stages.serving import is_up, service_of
 from executor.standing import fault_payload
 from executor.trial_context import TrialContext
@@ -32,13 +32,14 @@ CLIENT_PATIENCE_S = 30.0  # that a client is given to notice the death of a serv
 
 
 def measure_intent(context: TrialContext) -> dict[str, Any]:
-    """The one job id of the formal load, and where each server's log stood before it."""
-    return {"job_id": measure_job(context.plan), "log_offsets": _log_offsets(context)}
-
-
-def _log_offsets(context: TrialContext) -> dict[str, int]:
-    states = states_of(context, service_of(context.payloads[Stage.LAUNCH]))
-    return {str(server.role): state.log_size for server, state in states.items()}
+    """The one job id of the formal load, and how each server's log began and how far it went before it."""
+    service = service_of(context.payloads[Stage.LAUNCH])
+    states = states_of(context, service)
+    return {
+        "job_id": measure_job(context.plan),
+        "log_offsets": {str(server.role): state.log_size for server, state in states.items()},
+        "log_heads": {str(server.role): head_of_log(context.hosts[server.host], server.job_id) for server in states},
+    }
 
 
 def measure(context: TrialContext, intent: Mapping[str, Any]) -> StageResult:

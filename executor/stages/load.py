@@ -16,7 +16,7 @@ from executor.stages.asking import ask
 from executor.stages.cache_preparation import warm_cache
 from executor.stages.client_job import end_earlier_attempts, run_client
 from executor.stages.diagnosis import fault_of
-from executor.stages.serving import service_of
+from executor.stages.serving import end_unfit, service_of
 from executor.trial_context import TrialContext
 from executor.trial_plan import trial_directory
 from experiments.serving_config import Role, digest
@@ -24,7 +24,7 @@ from experiments.trial import Reason, Stage
 
 HTTP_TIMEOUT_S = 60.0
 FLUSH_WAIT_S = 60
-FLUSH_TRIES = 30
+FLUSH_TRIES = 10
 
 
 def warm_up(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
@@ -76,6 +76,8 @@ def cache(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
         if server.role is Role.ROUTER:
             continue
         refused = _flush(context, server)
+        if refused is not None and context.attempt > 1:
+            end_unfit(context, (server,))  # it holds requests that nobody waits for
         if refused is not None:
             return Faulted(reason=Reason.ENVIRONMENT, detail=f"{server.role}: {refused}", repairable=True)
     if context.plan.scenario.cache.state == "zero":

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import httpx
 
 from executor.bench.reading import read_measurement
 from executor.engines.evidence import Observed, fold_evidence
+from executor.engines.server_info import identity as identity_of
 from executor.engines.server_log import EffectiveSizes, LogRecord, PrefillBatch, ServerArguments, parse_server_log
 from executor.job_wait import wait_for_job
 from executor.remote_host import HostRefused, JobSpec, JobStatus, RemoteHost
@@ -21,6 +23,7 @@ from executor.service import Placed
 from executor.stage_result import Done, Faulted, StageResult
 from executor.stages.asking import ask
 from executor.stages.client_job import TTL_GRACE_S
+from executor.stages.diagnosis import head_of_log
 from executor.stages.serving import service_of
 from executor.trial_context import TrialContext
 from executor.trial_plan import measure_job
@@ -60,8 +63,26 @@ def collect(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     artifacts.append(_keep_bytes(context, CLIENT_LOG, _whole_log(host, measure_job(context.plan), 0)))
     if repaired:
         artifacts.append(_keep_bytes(context, SUMMARY_LOG, _whole_log(host, _summary_job(context), 0)))
-    artifacts += _server_files(context)
-    return Done(payload={"artifacts": artifacts, "repaired": repaired}, note=f"{len(artifacts)} files")
+    servers = _server_files(context)
+    restarted = _restarted(context)
+    if restarted:
+        detail = f"{', '.join(restarted)} became another process between readiness and the end of the load"
+        return Faulted(reason=Reason.ENVIRONMENT, detail=detail, sent=Sent.FINISHED)
+    artifacts += servers.files
+    payload = {"artifacts": artifacts, "repaired": repaired, "cut_logs": servers.cut_logs}
+    return Done(payload=payload, note=f"{len(artifacts)} files")
+
+
+def _restarted(context: TrialContext) -> list[str]:
+    """Servers that say to be another process than the one that was attested; silence says nothing."""
+    before = context.payloads[Stage.READY].get("identities", {})
+    found = []
+    for role, identity in before.items():
+        path = context.artifacts / f"{role}.server_info.json"
+        now = identity_of(json.loads(path.read_text()))
+        if None not in (identity, now) and identity != now:
+            found.append(role)
+    return found
 
 
 def _with_server_death(measured: Mapping[str, Any], fault: Faulted) -> Faulted:
@@ -82,11 +103,12 @@ def _is_needed(pattern: str) -> bool:
 
 
 def _no_data(context: TrialContext, measured: Mapping[str, Any]) -> Faulted:
-    """The client left no per-request data. Its servers' logs say whether anything arrived."""
-    _server_files(context)
+    """The client left no per-request data. It sent nothing only if it failed by itself and no server saw a request."""
+    servers = _server_files(context)
     role = Role.MIXED if Role.MIXED in context.plan.roles else Role.PREFILL
-    arrived = any(isinstance(record, PrefillBatch) for record in _records(context, role))
-    sent = Sent.FINISHED if arrived else Sent.NOT_SENT
+    arrived = str(role) in servers.cut_logs or any(isinstance(r, PrefillBatch) for r in _load_records(context, role))
+    failed_by_itself = measured["exit_code"] not in (None, 0)
+    sent = Sent.NOT_SENT if failed_by_itself and not arrived else Sent.FINISHED
     detail = f"the client ended ({measured['end']}) and left no per-request data"
     return Faulted(reason=Reason.CLIENT, detail=detail, sent=sent)
 
@@ -171,19 +193,29 @@ def _write_durably(path: Path, data: bytes) -> None:
     temporary.replace(path)
 
 
-def _server_files(context: TrialContext) -> list[dict[str, Any]]:
+@dataclass(frozen=True, kw_only=True)
+class _ServerFiles:
+    """`cut_logs`: roles whose log was rotated or truncated since the load began; what is left is not the whole."""
+
+    files: list[dict[str, Any]]
+    cut_logs: list[str]
+
+
+def _server_files(context: TrialContext) -> _ServerFiles:
     """The part of each server's log that belongs to the load, and what each server reports after it."""
-    kept = []
-    offsets = context.payloads[Stage.MEASURE]["log_offsets"]
+    found = _ServerFiles(files=[], cut_logs=[])
+    measured = context.payloads[Stage.MEASURE]
     for server in service_of(context.payloads[Stage.LAUNCH]).servers:
-        host = context.hosts[server.host]
-        log = _whole_log(host, server.job_id, int(offsets[str(server.role)]))
-        kept.append(_keep_bytes(context, f"{server.role}.log", log))
+        host, role = context.hosts[server.host], str(server.role)
+        if head_of_log(host, server.job_id) != measured["log_heads"][role]:
+            found.cut_logs.append(role)
+        log = _whole_log(host, server.job_id, int(measured["log_offsets"][role]))
+        found.files.append(_keep_bytes(context, f"{role}.log", log))
         startup = host.read_log(server.job_id, 0, STARTUP_CAP_BYTES).data
-        kept.append(_keep_bytes(context, f"{server.role}.startup.log", startup))
+        found.files.append(_keep_bytes(context, f"{role}.startup.log", startup))
         if server.role is not Role.ROUTER:
-            kept.append(_keep_bytes(context, f"{server.role}.server_info.json", _server_info(context, server)))
-    return kept
+            found.files.append(_keep_bytes(context, f"{role}.server_info.json", _server_info(context, server)))
+    return found
 
 
 def _server_info(context: TrialContext, server: Placed) -> bytes:
@@ -266,7 +298,12 @@ def _records(context: TrialContext, role: Role) -> list[LogRecord]:
     """The log of the load, and from the start of the server the sizes that it really runs with."""
     startup = _parsed(context.artifacts / f"{role}.startup.log")
     sizes = [r for r in startup if isinstance(r, EffectiveSizes | ServerArguments)]
-    return [*sizes, *_parsed(context.artifacts / f"{role}.log")]
+    cut = str(role) in context.payloads[Stage.COLLECT].get("cut_logs", ())
+    return [*sizes, *([] if cut else _load_records(context, role))]
+
+
+def _load_records(context: TrialContext, role: Role) -> list[LogRecord]:
+    return _parsed(context.artifacts / f"{role}.log")
 
 
 def _parsed(path: Path) -> list[LogRecord]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import httpx
@@ -30,6 +30,7 @@ from experiments.trial import NOT_OBSERVED, Reason, Stage
 HTTP_TIMEOUT_S = 10.0
 POLL_S = 0.2
 CANARY_TOKENS = 8
+CANARIES = 8  # through a service of which a process is new
 
 
 def launch_intent(context: TrialContext) -> dict[str, Any]:
@@ -103,29 +104,42 @@ def _gone(states: Mapping[Placed, JobState], fresh: set[str]) -> list[str]:
 def ready(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     """Every server answers, listens from within our own job, and reports the configuration of the card."""
     service = service_of(context.payloads[Stage.LAUNCH])
-    adjusted: list[str] = []
-    unverified: list[str] = []
-    sources: list[str] = []
-    version: str | None = None
+    told: dict[str, Any] = {"adjusted": [], "version": None, "unverified": [], "sources": [], "identities": {}}
     for server in service.servers:
         failed = _wait_healthy(context, service, server) or _check_listener(context, server)
+        if failed is None and server.role is not Role.ROUTER:
+            failed = _attested(context, service, server, told)
+        if isinstance(failed, Faulted):
+            end_unfit(context, (server,))
         if failed is not None:
             return failed
-        if server.role is Role.ROUTER:
-            continue
-        attestation = _attest(context, server)
-        if attestation is None:
-            what = f"{server.role} is ready and does not say what it runs with"
-            return fault_of(context, service, what, reason=Reason.LAUNCH)
-        if not attestation.matches:
-            detail = f"{server.role}: " + "; ".join(map(str, attestation.mismatches))
-            return Faulted(reason=Reason.CONTRACT_MISMATCH, detail=detail)
-        unverified += [f"{server.role} {name}" for name in attestation.unverified]
-        adjusted += [f"{server.role} {a.name}: {a.wanted} → {a.reported} ({a.rule})" for a in attestation.adjusted]
-        sources.append(_source(server.role, attestation))
-        version = attestation.version or version
-    told = {"adjusted": adjusted, "version": version, "unverified": unverified, "sources": sources}
     return Done(payload=told)
+
+
+def end_unfit(context: TrialContext, servers: Iterable[Placed]) -> None:
+    """A server that cannot be used is ended, or the next trial would find it running and keep it."""
+    for server in servers:
+        host = context.hosts[server.host]
+        if host.poll(server.job_id).is_live:
+            context.say(f"ending {server.role}, which cannot be used")
+            host.cancel(server.job_id, context.lease_on(server.host))
+
+
+def _attested(context: TrialContext, service: ServiceIntent, server: Placed, told: dict[str, Any]) -> Faulted | None:
+    """Hold what the server says about itself against the card, and note it."""
+    attestation = _attest(context, server)
+    if attestation is None:
+        what = f"{server.role} is ready and does not say what it runs with"
+        return fault_of(context, service, what, reason=Reason.LAUNCH)
+    if not attestation.matches:
+        detail = f"{server.role}: " + "; ".join(map(str, attestation.mismatches))
+        return Faulted(reason=Reason.CONTRACT_MISMATCH, detail=detail)
+    told["unverified"] += [f"{server.role} {name}" for name in attestation.unverified]
+    told["adjusted"] += [f"{server.role} {a.name}: {a.wanted} → {a.reported} ({a.rule})" for a in attestation.adjusted]
+    told["sources"].append(_source(server.role, attestation))
+    told["version"] = attestation.version or told["version"]
+    told["identities"][str(server.role)] = attestation.identity
+    return None
 
 
 def _source(role: Role, attestation: Attestation) -> str:
@@ -191,19 +205,41 @@ def _attest(context: TrialContext, server: Placed) -> Attestation | None:
 
 
 def canary(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
-    """One short generation through the front door: "ready" does not prove that prefill can reach decode."""
+    """Short generations through the front door: "ready" does not prove that prefill can reach decode.
+
+    One where the service ran before, several where it is new: some hang only after a few.
+    """
     service = service_of(context.payloads[Stage.LAUNCH])
+    count = 1 if context.payloads[Stage.LAUNCH].get("hot") else CANARIES
+    for done in range(count):
+        why = _generate_one(context)
+        if why is None:
+            context.say("generating", done=done + 1, total=count)
+            continue
+        fault = fault_of(context, service, f"canary {done + 1} of {count}: {why}", reason=Reason.LAUNCH)
+        if is_up(context):  # which of them is to blame is not known
+            end_unfit(context, service.servers)
+        return fault
+    return Done(note=f"{count} × {CANARY_TOKENS} tokens through the front door")
+
+
+def _generate_one(context: TrialContext) -> str | None:
+    """Why no generation came through; a service that is still warming says 503 and is asked again."""
     name, _address, port = front_door(context)
     body = {
         "text": "Say one word.",
         "sampling_params": {"max_new_tokens": CANARY_TOKENS, "temperature": 0.0, "ignore_eos": True},
     }
-    try:
-        host = context.hosts[name]
-        answer = ask(context, host, port, context.timeout_s, lambda http: http.post("/generate", json=body))
-    except httpx.HTTPError as error:
-        return fault_of(context, service, f"the canary got no answer: {type(error).__name__}", reason=Reason.LAUNCH)
-    if answer.status_code != httpx.codes.OK:
-        what = f"the canary got HTTP {answer.status_code} from the front door"
-        return fault_of(context, service, what, reason=Reason.LAUNCH)
-    return Done(note=f"{CANARY_TOKENS} tokens through the front door")
+    deadline = context.clock.monotonic() + context.timeout_s
+    while True:
+        try:
+            host = context.hosts[name]
+            answer = ask(context, host, port, context.timeout_s, lambda http: http.post("/generate", json=body))
+        except httpx.HTTPError as error:
+            return f"no answer ({type(error).__name__})"
+        if answer.status_code == httpx.codes.OK:
+            return None
+        if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE or context.clock.monotonic() >= deadline:
+            return f"HTTP {answer.status_code} from the front door"
+        context.say("warming: HTTP 503 from the front door")
+        context.clock.sleep(POLL_S)
