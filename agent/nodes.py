@@ -22,7 +22,7 @@ from executor.clock import Clock
 from executor.pool import Pool
 from executor.runner import Held, TrialEnd, Waiting
 from executor.trial_plan import TrialPlan
-from experiments.agenda import Close, Continue, Evaluate, Hold, Measure, Propose, Step, Stop, next_step
+from experiments.agenda import Close, Continue, Evaluate, Hold, Measure, Propose, Step, Stop, may_ask_model, next_step
 from experiments.knob import Cost
 from experiments.ledger import (
     ApprovalUsed,
@@ -81,7 +81,7 @@ class Nodes:
             study,
             packet,
             suggesters=self.suggesters,
-            planner=self.planner if packet.budget.tokens_left else None,
+            planner=self.planner if may_ask_model(study) else None,
             objections=self.objections(study),
             at=now,
         )

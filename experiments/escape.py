@@ -4,7 +4,7 @@ A single change is the rule, because only then can an effect be credited. Two at
 changes cannot lead on, and the card then credits the combination only:
 
 - one part depends on the setting that the other part makes, or
-- one part alone was stopped by a limit on this very configuration (memory, an SLO), so that it needs what gives room, or
+- one part alone was stopped by a limit on this very configuration (memory, an SLO) and needs what gives room, or
 - both parts were tried alone in this study.
 """
 

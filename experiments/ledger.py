@@ -93,6 +93,11 @@ class ProposalMade(Entry):
     failure: str | None = None
     prompt_digest: str | None = None
 
+    @property
+    def detail(self) -> str:
+        """Why it failed, as entries of older versions call it."""
+        return self.failure or ""
+
 
 class ProposerFailed(Entry):
     """A proposer gave no usable answer. Written by versions before `proposal_made`, and still read."""

@@ -69,9 +69,7 @@ class _Chain:
     def collect(self, suggesters: Sequence[Proposer]) -> tuple[CardDraft, ...]:
         """What the goal's chain suggests, best first: by one yardstick, whoever it is from."""
         allowed, found = self._study.goal.planner.chain, list[CardDraft]()
-        for suggester in sorted(
-            (s for s in suggesters if s.source in allowed), key=lambda s: allowed.index(s.source)  # type: ignore[arg-type]
-        ):
+        for suggester in sorted((s for s in suggesters if s.source in allowed), key=lambda s: allowed.index(s.source)):
             proposal = self.ask(suggester)
             found += proposal.drafts
             if proposal.note:

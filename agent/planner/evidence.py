@@ -134,9 +134,7 @@ def _with_current(knob: Knob, study: Study) -> tuple[Value, ...]:
 
 def _outcomes(study: Study, figures: FigureTable) -> tuple[OutcomePart, ...]:
     refutations = {r.card_digest: r for r in study.refutations}
-    return tuple(
-        _outcome(study, digest, refutations.get(digest), figures) for digest in study.closed
-    )
+    return tuple(_outcome(study, digest, refutations.get(digest), figures) for digest in study.closed)
 
 
 def _outcome(study: Study, digest: str, refutation: Refutation | None, figures: FigureTable) -> OutcomePart:

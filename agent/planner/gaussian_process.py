@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from experiments.serving_config import Value
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating]
 
 LENGTH = 0.35  # of a numeric knob whose range is scaled to 1
 TREND = 4.0  # weight of a straight line over a numeric knob
@@ -88,9 +88,7 @@ class GaussianProcess:
         cross = fit.variance * _kernel(self._axes, self._weights, points, self._points)
         explained = np.sum(np.linalg.solve(fit.factor, cross.T) ** 2, axis=0)
         prior = fit.variance * _own_kernel(self._axes, self._weights, points)
-        return Belief(
-            mean=fit.level + cross @ fit.weights, sd=np.sqrt(np.maximum(prior - explained, _JITTER))
-        )
+        return Belief(mean=fit.level + cross @ fit.weights, sd=np.sqrt(np.maximum(prior - explained, _JITTER)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +101,7 @@ class _Fit:
 
 
 def _fitted(shape: Array, values: Array, noise: Array, scale: float, level: float | None) -> _Fit:
-    factor = np.linalg.cholesky(scale**2 * shape + np.diag(noise**2 + _JITTER))
+    factor: Array = np.linalg.cholesky(scale**2 * shape + np.diag(noise**2 + _JITTER))
     solved = np.linalg.solve(factor, np.stack([values, np.ones_like(values)], axis=1))
     if level is None:
         level = float(solved[:, 0] @ solved[:, 1] / (solved[:, 1] @ solved[:, 1]))

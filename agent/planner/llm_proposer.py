@@ -6,10 +6,10 @@ no card names a knob is repaired here, once: it gives no draft that could be ref
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from agent.llm.chat import ChatModel, ChatUnavailable, Message, estimate_tokens
+from agent.llm.chat import ChatModel, ChatUnavailable, Message, Reply, estimate_tokens
 from agent.planner.llm_answer import Mapped, PlannerAnswer, map_answer
 from agent.planner.packet import EvidencePacket, Proposal
 from agent.planner.port import ProposerUnavailable
@@ -27,6 +27,7 @@ class _Answered:
     mapped: Mapped
     note: str
     tokens: int  # of this answer and of those before it
+    reply: Reply[PlannerAnswer]
 
 
 class LlmProposer:
@@ -42,12 +43,23 @@ class LlmProposer:
 
     def propose(self, packet: EvidencePacket) -> Proposal:
         answered = self._ask(packet, spent=0)
+        replies = [answered.reply]
         if _names_no_knob(answered.mapped):
             objections = (*packet.objections, *answered.mapped.objections)
             answered = self._ask(packet.model_copy(update={"objections": objections}), spent=answered.tokens)
+            replies.append(answered.reply)
         if _names_no_knob(answered.mapped):
             raise ProposerUnavailable("no card of the model's answer names a knob of the goal", answered.tokens)
-        return Proposal(drafts=answered.mapped.drafts, note=answered.note, tokens=answered.tokens)
+        reply = answered.reply
+        return Proposal(
+            drafts=answered.mapped.drafts,
+            note=answered.note,
+            tokens=answered.tokens,
+            cost=_total(r.cost for r in replies),
+            model=reply.model,
+            rung=reply.rung,
+            seconds=_total(r.seconds for r in replies),
+        )
 
     def _ask(self, packet: EvidencePacket, spent: int) -> _Answered:
         prompt = self._render(packet, spent)
@@ -59,13 +71,19 @@ class LlmProposer:
         tokens = spent + reply.tokens
         mapped = map_answer(reply.parsed, packet, prompt, tokens)
         note = self._redactor.text(" ".join((reply.parsed.note, *mapped.objections)), NOTE_CHARS)
-        return _Answered(mapped=mapped, note=note, tokens=tokens)
+        return _Answered(mapped=mapped, note=note, tokens=tokens, reply=reply)
 
     def _render(self, packet: EvidencePacket, spent: int) -> RenderedPrompt:
         try:
             return render(packet, self._max_chars, self._redactor)
         except PromptTooLong as error:
             raise ProposerUnavailable(f"{error}; raise TUNELOOP_LLM_PROMPT_CHARS", spent) from None
+
+
+def _total(parts: Iterable[float | None]) -> float | None:
+    """None where no part is known."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
 
 
 def _names_no_knob(mapped: Mapped) -> bool:

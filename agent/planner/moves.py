@@ -45,10 +45,7 @@ Move = tuple[Setting, ...]
 
 def single_moves(packet: EvidencePacket) -> list[Move]:
     return [
-        (Setting(knob, value),)
-        for knob in allowed_knobs(packet)
-        for value in untried(knob)
-        if is_near(knob, value)
+        (Setting(knob, value),) for knob in allowed_knobs(packet) for value in untried(knob) if is_near(knob, value)
     ]
 
 

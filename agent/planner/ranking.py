@@ -107,9 +107,7 @@ class Ranking:
 
     def _ranked(self, move: Move, outlook: Outlook) -> Ranked:
         lot = digest([self._packet.study_id, *(setting.key for setting in move)])
-        return Ranked(
-            move=move, outlook=outlook, weight=self._weight(move), mechanism=self._mechanism(move), lot=lot
-        )
+        return Ranked(move=move, outlook=outlook, weight=self._weight(move), mechanism=self._mechanism(move), lot=lot)
 
     def _gives_room(self, setting: Setting) -> bool:
         return self._surrogate.gives_room(self._places[setting.knob.path], setting.value)
@@ -134,4 +132,3 @@ class Ranking:
         knob, value = move[0].knob, move[0].value
         expected = expected_of_mechanism(self._packet, knob, value)
         return min(expected, 0.0) if len(self._seen[knob.path]) > 1 else expected
-

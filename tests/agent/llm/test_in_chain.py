@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -14,14 +15,23 @@ from agent.planner.optimizer import OptimizerProposer
 from agent.planner.prompt import read_document
 from agent.planner.rules import RuleProposer
 from experiments.card import Source
-from experiments.ledger import CardRejected, ProposerFailed
+from experiments.goal import PlannerRule
+from experiments.ledger import CardRejected, ProposalMade
+from experiments.study import Study
 from tests.agent.llm.packets import CARD, a_late_study, a_packet, a_study, an_answer, packet_of
 from tests.factories import EVENING
 
 
+def with_share(study: Study, share: float) -> Study:
+    """The study under a goal in which the model leads on this share of the cards."""
+    rule = PlannerRule(llm_share=share, control_every=None)
+    goal = study.goal.model_copy(update={"planner": rule})
+    return replace(study, opened=study.opened.model_copy(update={"goal": goal}))
+
+
 def chosen(script: Script | Sequence[Scripted] | None, *, late: bool = False) -> tuple[Choice, list[list[Message]]]:
     """The choice, and what the model heard."""
-    study = a_late_study() if late else a_study()
+    study = with_share(a_late_study() if late else a_study(), 1.0)
     model = None if script is None else ScriptedModel(script)
     choice = choose_card(
         study,
@@ -80,8 +90,8 @@ def test_useless_model_changes_nothing(answer: Scripted) -> None:
 def test_failure_is_recorded_with_its_tokens() -> None:
     """The ledger says why the model gave no card and what that cost."""
     choice, _ = chosen([ChatUnavailable("the LLM endpoint is away: status 503", 12)])
-    (failed,) = [entry for entry in choice.entries if isinstance(entry, ProposerFailed)]
-    assert (failed.source, failed.detail, failed.tokens) == (Source.LLM, "the LLM endpoint is away: status 503", 12)
+    (failed,) = [entry for entry in choice.entries if isinstance(entry, ProposalMade)]
+    assert (failed.source, failed.failure, failed.tokens) == (Source.LLM, "the LLM endpoint is away: status 503", 12)
 
 
 def test_refuted_change_is_not_run_again_however_it_is_argued() -> None:

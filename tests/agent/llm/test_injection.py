@@ -241,5 +241,6 @@ def test_proposal_of_an_obedient_model_is_only_a_draft() -> None:
     model = ObedientModel()
     proposal = LlmProposer(ScriptedModel(model)).propose(packet)
     assert model.obeyed == 1
-    assert {"drafts", "note", "tokens"} == set(type(proposal).model_fields)
+    accounts = {"tokens", "cost", "model", "rung", "seconds"}
+    assert {"drafts", "note", *accounts} == set(type(proposal).model_fields)
     assert [draft.change.to_value for draft in proposal.drafts] == [4096]

@@ -11,7 +11,7 @@ from agent.planner.chain import REPAIR_ROUNDS, Choice, choose_card
 from agent.planner.packet import EvidencePacket, Proposal
 from agent.planner.port import Proposer, ProposerUnavailable
 from experiments.card import CardDraft, EvidenceRef, Source
-from experiments.ledger import CardAdmitted, CardRejected, ProposerFailed
+from experiments.ledger import CardAdmitted, CardRejected, ProposalMade
 from experiments.study import fold
 from tests.agent.planner.test_evidence_packet import baseline_entries
 from tests.agent.planner.test_rules import packet
@@ -97,7 +97,7 @@ def test_an_unavailable_planner_is_recorded_and_passed_over(packet: EvidencePack
 
     choice = choose(packet, planner, rules)
 
-    failed = [entry for entry in choice.entries if isinstance(entry, ProposerFailed)]
+    failed = [entry for entry in choice.entries if isinstance(entry, ProposalMade)]
     assert (failed[0].source, failed[0].tokens) == (Source.LLM, 77)
     assert choice.card is not None
 

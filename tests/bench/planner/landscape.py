@@ -68,7 +68,11 @@ class Names:
 
 SGLANG = Names()
 RENAMED = Names(
-    prefill_layout="knob-a", prefill_batch="knob-b", decode_layout="knob-c", decode_batch="knob-d", drafts="knob-e",
+    prefill_layout="knob-a",
+    prefill_batch="knob-b",
+    decode_layout="knob-c",
+    decode_batch="knob-d",
+    drafts="knob-e",
     kv="knob-f",
 )
 
@@ -134,9 +138,7 @@ class Landscape:
         prefill, decode = self._rows(config)
         if prefill["status"] != "ok" or decode["status"] != "ok":
             return Truth(runs=False), None, "prefill" if prefill["status"] != "ok" else "decode"
-        sides = Sides(
-            prefill=PREFILL_SHARE * float(prefill["seq_s"]), decode=DECODE_SHARE * float(decode["seq_s"])
-        )
+        sides = Sides(prefill=PREFILL_SHARE * float(prefill["seq_s"]), decode=DECODE_SHARE * float(decode["seq_s"]))
         truth = Truth(
             runs=True,
             request_per_s=min(sides.prefill, sides.decode),
@@ -190,9 +192,7 @@ def _evidence(sides: Sides, batch: int, chance: random.Random) -> ServingEvidenc
     slack = math.log(sides.decode / sides.prefill)  # above 0: prefill is slower
     share = min(sides.prefill / sides.decode, 1.0) * (1 + chance.gauss(0, 0.01))
     return ServingEvidence(
-        prefill=PrefillEvidence(
-            waiting=_queue(slack / BALANCE), chunk_fill=Figure(value=batch / LARGEST_BATCH, n=200)
-        ),
+        prefill=PrefillEvidence(waiting=_queue(slack / BALANCE), chunk_fill=Figure(value=batch / LARGEST_BATCH, n=200)),
         decode=DecodeEvidence(
             prealloc=_queue(-slack / BALANCE), running_share_of_cap=Figure(value=min(share, 1.0), n=200)
         ),

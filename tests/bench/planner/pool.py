@@ -95,9 +95,7 @@ def measured(
 
 def failed(trial_id: str, reason: Reason, detail: str, *, configuration_caused: bool) -> TrialRecord:
     fault = StageFault(stage=Stage.READY, attempt=1, reason=reason, sent=Sent.NOT_SENT, detail=detail)
-    return TrialRecord(
-        trial_id=trial_id, failure=fault, sent=Sent.NOT_SENT, configuration_caused=configuration_caused
-    )
+    return TrialRecord(trial_id=trial_id, failure=fault, sent=Sent.NOT_SENT, configuration_caused=configuration_caused)
 
 
 def objective_of(record: TrialRecord, goal: Goal) -> float | None:

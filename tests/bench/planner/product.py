@@ -1,4 +1,4 @@
-"""The product as a strategy: the real ledger entries, packet, chain, admission, agenda and verdict; a launch is a trial.
+"""The product as a strategy: real ledger entries, packet, chain, admission, agenda and verdict; a launch is a trial.
 
 Only the executor is replaced, at its border: a `TrialRecord` comes from the pool of the benchmark.
 """
@@ -130,9 +130,7 @@ def run_product(
     suggesters: Sequence[Proposer],
     planner: Proposer | None = None,
 ) -> ProductSession:
-    session = ProductSession(
-        pool=pool, launches=launches, chance=chance, suggesters=suggesters, planner=planner
-    )
+    session = ProductSession(pool=pool, launches=launches, chance=chance, suggesters=suggesters, planner=planner)
     session.run()
     return session
 

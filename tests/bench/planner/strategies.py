@@ -85,9 +85,7 @@ def run_tpe(pool: BenchPool, launches: int, chance: random.Random) -> Session:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-    study = optuna.create_study(
-        direction="maximize", sampler=optuna.samplers.TPESampler(seed=chance.randrange(10**9))
-    )
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=chance.randrange(10**9)))
     knobs = pool.goal.space.knobs
     launcher = Launcher(pool=pool, launches=launches, chance=chance)
     study.enqueue_trial({str(k.path): k.candidates().index(k.current(pool.starting)) for k in knobs})
