@@ -126,9 +126,7 @@ def _value_objections(change: Change, knob: Knob, study: Study) -> list[Objectio
     return found
 
 
-def _novelty_objections(
-    draft: CardDraft, study: Study, figures: Mapping[str, float | None]
-) -> list[Objection]:
+def _novelty_objections(draft: CardDraft, study: Study, figures: Mapping[str, float | None]) -> list[Objection]:
     refutation = standing_refutation(study, draft.change)
     if refutation is not None:
         binds = is_binding(study, refutation)

@@ -115,9 +115,7 @@ class NoveltyKey(BaseModel):
 
 def novelty_key(change: Change) -> NoveltyKey:
     first, *rest = sorted(change.parts, key=lambda part: str(part.path))
-    return NoveltyKey(
-        path=str(first.path), to_value=first.to_value, also=novelty_key(rest[0]) if rest else None
-    )
+    return NoveltyKey(path=str(first.path), to_value=first.to_value, also=novelty_key(rest[0]) if rest else None)
 
 
 def _part_name(part: Change) -> str:

@@ -110,9 +110,7 @@ class ServingConfig(BaseModel):
     def of(self, role: Role, kind: Kind) -> dict[str, Value]:
         """The settings of one role and kind, by bare name, in name order."""
         prefix = f"{role}.{kind}."
-        return {
-            key[len(prefix) :]: self.settings[key] for key in sorted(self.settings) if key.startswith(prefix)
-        }
+        return {key[len(prefix) :]: self.settings[key] for key in sorted(self.settings) if key.startswith(prefix)}
 
     def get_build(self, role: Role) -> Value:
         """The source identity that a role runs, None for the one that the host has."""
@@ -151,9 +149,7 @@ def diff(before: ServingConfig, after: ServingConfig) -> tuple[Change, ...]:
         old, new = before.settings.get(key), after.settings.get(key)
         if old != new or type(old) is not type(new):
             path = Path.parse(key)
-            changes.append(
-                Change(role=path.role, kind=path.kind, name=path.name, from_value=old, to_value=new)
-            )
+            changes.append(Change(role=path.role, kind=path.kind, name=path.name, from_value=old, to_value=new))
     return tuple(changes)
 
 
