@@ -146,14 +146,27 @@ class Builder:
         self.words = choose_words(tokenizer)
         self.task = COPY_TASK if spec["task"] == "copy" else ORDINARY_TASK
         self.prefixes: dict[int, list[str]] = {}
+        self.order: list[int] = []
 
     def text(self, kind: str, index: int) -> str:
         """The text of one request, of exactly `body_tokens`: shared prefix, own words, task."""
         rng = random.Random(f"{self.spec['seed']}/{kind}/{index}")  # noqa: S311
         groups = self.spec["seed_requests"] if self.spec["prefix_tokens"] and kind != "warm_up" else 0
-        shared = self.prefix(index % groups) if groups else []
+        shared = self.prefix(self._group(kind, index, groups)) if groups else []
         own = rng.choices(self.words, k=max(self.spec["body_tokens"] - len(shared), 1))
         return self._fit(shared, own, rng)
+
+    def _group(self, kind: str, index: int, groups: int) -> int:
+        """Seeds and checks visit the groups in turn, measured rows in shuffled order and equally often.
+
+        In turn, a load of C requests in flight would always hold the same groups, whatever C is.
+        """
+        if kind != "measure":
+            return index % groups
+        if not self.order:
+            self.order = [row % groups for row in range(self.spec["requests"])]
+            random.Random(f"{self.spec['seed']}/group order").shuffle(self.order)  # noqa: S311
+        return self.order[index]
 
     def prefix(self, group: int) -> list[str]:
         """Words shared by a group, so many that they encode to `prefix_tokens` where they stand."""

@@ -11,7 +11,7 @@ from executor.service import front_door
 from executor.stage_result import Done, Faulted, StageResult
 from executor.trial_context import TrialContext
 from experiments.serving_config import Role
-from experiments.trial import Reason
+from experiments.trial import Reason, Stage
 
 ROW_CAP_BYTES = 256 << 20
 REQUEST_TIMEOUT_S = 600.0
@@ -50,6 +50,9 @@ def _tells_cached_tokens(context: TrialContext) -> bool:
 
 
 def _prompts(context: TrialContext, part: str) -> list[str]:
+    """The prompts of a part of the dataset; none where the scenario asks for none."""
+    if part not in context.payloads[Stage.PREPARE]["parts"]:
+        return []
     _, host = context.host_of(Role.CLIENT)
     text = host.fetch(dataset_path(context, part), ROW_CAP_BYTES).decode()
     return [str(json.loads(line)["question"]) for line in text.splitlines() if line.strip()]
