@@ -231,9 +231,9 @@ def test_several_errors_are_counted() -> None:
 def test_large_goal_is_refused_within_a_second() -> None:
     """A goal at the limit of what is read is refused quickly, whatever it is made of."""
     body = "".join(f"  - {{role: prefill, flag: a{i}, values: [1, 2], cost: hot}}\n" for i in range(2000))
-    before = time.perf_counter()
+    before = time.process_time()
     assert "more than 10,000 values" in message_of(GOAL[:SPACE] + "knobs:\n" + body)
-    assert time.perf_counter() - before < 1
+    assert time.process_time() - before < 1
 
 
 def test_good_goal_is_read_whole() -> None:

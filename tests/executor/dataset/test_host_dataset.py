@@ -141,10 +141,14 @@ def test_groups_share_their_prefix_and_nothing_else(tmp_path: Path, tokenizer: P
         for kind in ("measure", "seed", "check")
     }
     assert [len(rows) for rows in encoded.values()] == [6, 3, 3]
-    for index, row in enumerate(encoded["measure"]):
-        assert host_dataset.common_prefix(row, encoded["seed"][index % 3]) == 256
-        assert host_dataset.common_prefix(row, encoded["check"][index % 3]) == 256
-        assert host_dataset.common_prefix(row, encoded["seed"][(index + 1) % 3]) < 8
+    visits = []
+    for row in encoded["measure"]:
+        shared = [host_dataset.common_prefix(row, seed) for seed in encoded["seed"]]
+        group = shared.index(256)
+        visits.append(group)
+        assert host_dataset.common_prefix(row, encoded["check"][group]) == 256
+        assert all(length < 8 for other, length in enumerate(shared) if other != group)
+    assert sorted(visits) == [0, 0, 1, 1, 2, 2]
     everything = [tuple(row) for rows in encoded.values() for row in rows]
     assert len(set(everything)) == len(everything)
 
