@@ -151,16 +151,17 @@ class Builder:
     def text(self, kind: str, index: int) -> str:
         """The text of one request, of exactly `body_tokens`: shared prefix, own words, task."""
         rng = random.Random(f"{self.spec['seed']}/{kind}/{index}")  # noqa: S311
-        groups = self.spec["seed_requests"] if self.spec["prefix_tokens"] and kind != "warm_up" else 0
-        shared = self.prefix(self._group(kind, index, groups)) if groups else []
+        has_prefix = self.spec["prefix_tokens"] and self.spec["seed_requests"] and kind != "warm_up"
+        shared = self.prefix(self.group_of(kind, index)) if has_prefix else []
         own = rng.choices(self.words, k=max(self.spec["body_tokens"] - len(shared), 1))
         return self._fit(shared, own, rng)
 
-    def _group(self, kind: str, index: int, groups: int) -> int:
+    def group_of(self, kind: str, index: int) -> int:
         """Seeds and checks visit the groups in turn, measured rows in shuffled order and equally often.
 
         In turn, a load of C requests in flight would always hold the same groups, whatever C is.
         """
+        groups = self.spec["seed_requests"]
         if kind != "measure":
             return index % groups
         if not self.order:
@@ -265,7 +266,8 @@ def check_prefix(builder: Builder) -> dict[str, Any]:
     spec = builder.spec
     if not spec["prefix_tokens"] or not spec["seed_requests"]:
         return {"shared_tokens": 0, "cacheable_tokens": 0}
-    first, second = (builder.encoded(builder.text(part, 0)) for part in ("seed", "measure"))
+    group = builder.group_of("measure", 0)
+    first, second = (builder.encoded(builder.text(*place)) for place in (("seed", group), ("measure", 0)))
     shared = common_prefix(first, second)
     cacheable = shared // spec["page_size"] * spec["page_size"]
     share, wanted = cacheable / spec["encoded_tokens"], spec["per_request_min"] or 0.0
