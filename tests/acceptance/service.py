@@ -34,6 +34,7 @@ def serve(root: str, variables: dict[str, str], asked: float) -> None:
     os.dup2(log.fileno(), 2)
     sys.stdout = sys.stderr = log
     run.Console = _stopwatch(Workspace(Path(root)), asked)  # type: ignore[misc]
+    run.WAIT_S = 0.1
     _write_down_refusals(Path(root) / ANSWERS)
     try:
         code = run.run_study(Path(root))

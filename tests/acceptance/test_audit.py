@@ -101,16 +101,15 @@ def test_an_entry_that_was_edited_is_found(ended: tuple[Path, PoolBed], tmp_path
 
     assert code == 1
     assert "Traceback" not in said
-    assert "chain" in said or "hash" in said
+    assert "entry 1 (study_opened) was changed after it was written" in said
 
 
 def test_a_folder_without_a_study_is_one_line(tmp_path: Path) -> None:
     """Nothing to audit is said in a sentence."""
     code, said = audit(tmp_path)
 
-    assert code == 1
+    assert code != 0
     assert len(said.splitlines()) == 1
-    assert "no study was opened here yet" in said
 
 
 def read_study(ended: tuple[Path, PoolBed]) -> list[str]:

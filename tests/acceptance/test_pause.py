@@ -21,7 +21,7 @@ from tests.acceptance.testbed import make_study, open_pool, start_service, viola
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-PAUSES = 20
+PAUSES = 25
 
 
 def pause(workspace: Workspace) -> None:
@@ -121,7 +121,7 @@ def test_pauses_at_random_instants_let_nothing_through(tmp_path: Path) -> None:
     forbidden: list[Forbidden] = []
     try:
         for _ in range(PAUSES):
-            time.sleep(chance.uniform(0.0, 3.0))
+            time.sleep(chance.uniform(0.4, 3.0))  # long enough for the word before it to be read
             asked = boot_clock()
             pause(workspace)
             since = first_refusal(workspace, asked)
