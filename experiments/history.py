@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from experiments.control import Mode
 from experiments.ledger import (
     Finding,
     LedgerEntry,
+    OperatorSpoke,
     StudyReopened,
     StudyStopped,
     TrialHeld,
@@ -170,21 +172,34 @@ def _nothing_after_the_word(study: Study, history: History) -> Found:
 
 
 def _spans(entries: Sequence[LedgerEntry]) -> Iterator[tuple[datetime, datetime | None, str]]:
-    """From each word that forbids sending to the one that lifts it."""
-    since: tuple[datetime, str] | None = None
+    """From each word that forbids sending to the one that lifts it. An unknown end, a stop and a pause stand alone."""
+    open_words: dict[str, tuple[datetime, str]] = {}
     for entry in entries:
-        match entry:
-            case TrialHeld():
-                since = since or (entry.at, f"the end of {entry.trial_id} was unknown")
-            case StudyStopped():
-                since = since or (entry.at, f"the study had stopped ({entry.reason})")
-            case TrialResolved() | StudyReopened() if since is not None:
-                yield since[0], entry.at, since[1]
-                since = None
-            case _:
-                pass
-    if since is not None:
-        yield since[0], None, since[1]
+        kind, why = _word(entry)
+        if why:
+            open_words.setdefault(kind, (entry.at, why))
+        elif kind in open_words:
+            since, said = open_words.pop(kind)
+            yield since, entry.at, said
+    for since, said in open_words.values():
+        yield since, None, said
+
+
+def _word(entry: LedgerEntry) -> tuple[str, str]:
+    """Which kind of word an entry is, and why nothing may be sent after it; an empty why lifts the word."""
+    match entry:
+        case TrialHeld():
+            return "unknown", f"the end of {entry.trial_id} was unknown"
+        case TrialResolved():
+            return "unknown", ""
+        case StudyStopped():
+            return "stopped", f"the study had stopped ({entry.reason})"
+        case StudyReopened():
+            return "stopped", ""
+        case OperatorSpoke():
+            return "operator", "" if entry.mode == Mode.RUN else f"the control file said {entry.mode}"
+        case _:
+            return "", ""
 
 
 def _one_state(study: Study, history: History) -> Found:

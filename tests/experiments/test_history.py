@@ -8,7 +8,15 @@ from datetime import timedelta
 import pytest
 
 from experiments.history import Forbidden, History, HostJob, Invariant, check_history, unobserved
-from experiments.ledger import Finding, LedgerEntry, TrialFinished, TrialHeld, TrialResolved, TrialStarted
+from experiments.ledger import (
+    Finding,
+    LedgerEntry,
+    OperatorSpoke,
+    TrialFinished,
+    TrialHeld,
+    TrialResolved,
+    TrialStarted,
+)
 from experiments.ports import JournalRow
 from experiments.study import fold
 from experiments.trial import Reason, Sent, Stage, Tier
@@ -165,6 +173,21 @@ def test_a_stage_that_begins_while_an_end_is_unknown_breaks_i5() -> None:
     assert broken(replace(history, rows=[*before, row("t1", Stage.CANARY, 6)])) == [Invariant.NOTHING_AFTER_THE_WORD]
     assert broken(replace(history, rows=[*before, row("t1", Stage.COLLECT, 6)])) == []
     assert broken(replace(history, rows=[*before, row("t1", Stage.CANARY, 10)])) == []
+
+
+def test_a_stage_that_begins_after_a_pause_was_heard_breaks_i5() -> None:
+    """Until the operator's next word, nothing that sends is begun; what was begun goes on to its data."""
+
+    def spoke(minute: int, mode: str) -> OperatorSpoke:
+        at = EVENING + timedelta(minutes=minute)
+        return OperatorSpoke(at=at, mode=mode, by="ops", reason="handing over", file_digest="0")
+
+    history = History(entries=[opening(), started("t1", 1), spoke(4, "pause"), spoke(9, "run")], rows=[launch("t1", 2)])
+    assert broken(history) == []
+    assert broken(replace(history, rows=[launch("t1", 2), row("t1", Stage.WARM_UP, 5)])) == [
+        Invariant.NOTHING_AFTER_THE_WORD
+    ]
+    assert broken(replace(history, rows=[launch("t1", 2), row("t1", Stage.WARM_UP, 10)])) == []
 
 
 def test_a_job_that_starts_after_the_pause_was_read_breaks_i5() -> None:
