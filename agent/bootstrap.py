@@ -151,6 +151,7 @@ def _wire(
         store=store,
         pool=pool,
         runner=runner,
+        ask_again=runner.ask_again,
         authority=authority,
         clock=clock,
         suggesters=(RuleProposer(), OptimizerProposer()),

@@ -59,11 +59,11 @@ class _Steps:
         return {"ended": self._nodes.stop() or "stopped"}
 
     def hold(self, state: GraphState) -> dict[str, Any]:
-        return {"waiting": "the end of a trial is unknown"}
+        return {"waiting": self._nodes.hold() or ""}
 
 
 def build_graph(nodes: Nodes) -> StateGraph[GraphState, None, GraphState, GraphState]:
-    """survey → propose | start | execute | close | stop | hold; all but the last two lead back to survey."""
+    """survey → propose | start | execute | close | stop | hold; all but stop lead back to survey, or wait."""
     steps = _Steps(nodes)
     graph = StateGraph(GraphState)
     for name in NODES:
@@ -71,10 +71,9 @@ def build_graph(nodes: Nodes) -> StateGraph[GraphState, None, GraphState, GraphS
     graph.add_edge(START, "survey")
     graph.add_conditional_edges("survey", lambda state: state["next_node"])
     graph.add_edge("close", "survey")
-    for name in ("propose", "start", "execute"):
+    for name in ("propose", "start", "execute", "hold"):
         graph.add_conditional_edges(name, _go_on, {"survey": "survey", END: END})
-    for name in ("stop", "hold"):
-        graph.add_edge(name, END)
+    graph.add_edge("stop", END)
     return graph
 
 

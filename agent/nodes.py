@@ -32,6 +32,7 @@ from experiments.ledger import (
     StudyStopped,
     TrialFinished,
     TrialHeld,
+    TrialResolved,
     TrialStarted,
 )
 from experiments.ports import Gate
@@ -63,6 +64,7 @@ class Nodes:
     planner: Proposer | None
     objections: Callable[[Study], Objections]
     tell: Tell
+    ask_again: Callable[[TrialPlan], str | None] = lambda _: None  # whether a held load's host knows its end by now
     closed: Callable[[Study], None]  # after a card was closed or the study stopped: refresh what people read
 
     def survey(self) -> Step:
@@ -157,6 +159,19 @@ class Nodes:
             case _:
                 self.store.append([TrialFinished(at=now, record=end)])
                 return None
+
+    def hold(self) -> str | None:
+        """Ask the host of an unknown end again: what it has on record by now needs no person. Else: why it waits."""
+        study = self.store.read()
+        trial = study.held_trial
+        known = self.ask_again(plan_of(study, trial)) if trial is not None else None
+        if trial is None or known is None:
+            return "the end of a trial is unknown"
+        trial_id, now = trial.started.trial_id, self.clock.now()
+        self.tell(f"the end of trial {trial_id} is known now: {known}")
+        resolved = TrialResolved(at=now, trial_id=trial_id, finding=Finding.FINISHED, by="tuneloop", reason=known)
+        self.store.append([resolved])
+        return None
 
     def close(self) -> None:
         """Write what a decided phase of the open card means."""

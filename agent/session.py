@@ -118,7 +118,7 @@ class StudySession:
         if self._standing is None or (*self._control(), position) != self._seen:
             return True
         waited = self.app.clock.monotonic() - self._went_on_at
-        may_change = self._standing.phase is Phase.WAITING or self.owes_machines
+        may_change = self._standing.phase is not Phase.ENDED or self.owes_machines  # a held load's host may answer
         return may_change and waited >= RECHECK_S
 
     def publish(self) -> None:

@@ -20,7 +20,7 @@ from executor.clock import Clock
 from executor.failpoints import failpoint
 from executor.job_wait import RETRY_S
 from executor.pool import Pool
-from executor.remote_host import HostRefused, RemoteHost
+from executor.remote_host import HostRefused, JobStatus, RemoteHost
 from executor.stage_result import Done, Faulted, Payload, StageResult, Unknown, Waiting
 from executor.stages import formal_load, load, preparation, results, serving
 from executor.standing import DONE, SERVING, Standing, fault_payload, standing_of
@@ -112,6 +112,18 @@ class Runner:
         self._attempt(context, Stage.RELEASE)
         return record_of(plan.trial_id, self._journal.rows(plan.trial_id))
 
+    def ask_again(self, plan: TrialPlan) -> str | None:
+        """How the load of a held trial ended, if its host has that on record by now; None: a person has to look."""
+        measure = self._standing_of(plan).open_row(Stage.MEASURE)
+        if measure is None or not measure.payload:
+            return None
+        name = self._pool.client.on
+        try:
+            state = self._hosts[name].poll(str(measure.payload["job_id"]))
+        except HostError:
+            return None
+        return f"host {name}: {formal_load.end_of(state)}" if state.status is JobStatus.EXITED else None
+
     def _context(self, plan: TrialPlan, gate: Gate) -> TrialContext:
         return TrialContext(
             plan=plan,
@@ -124,7 +136,10 @@ class Runner:
         )
 
     def _standing(self, context: TrialContext) -> Standing:
-        return standing_of(self._journal.rows(context.plan.trial_id))
+        return self._standing_of(context.plan)
+
+    def _standing_of(self, plan: TrialPlan) -> Standing:
+        return standing_of(self._journal.rows(plan.trial_id))
 
     def _run_stages(self, context: TrialContext) -> StageEnd:
         """Every stage that does not stand, up to the one that ends the trial."""

@@ -189,7 +189,7 @@ def _finished(context: TrialContext, state: JobState, run: ClientRun, *, watched
     payload = {
         "exit_code": state.exit_code,
         "signal": state.signal,
-        "end": _end_of(state),
+        "end": end_of(state),
         "why": state.why,
         "duration_s": state.duration_s,
         "cwd": run.cwd,
@@ -197,7 +197,7 @@ def _finished(context: TrialContext, state: JobState, run: ClientRun, *, watched
         "stdout": run.stdout,
         "server_death": None if died is None else fault_payload(died),
     }
-    return Done(payload=payload, note=f"the client ended: {_end_of(state)}")
+    return Done(payload=payload, note=f"the client ended: {end_of(state)}")
 
 
 def _cut_short(context: TrialContext, load: _FormalLoad) -> Faulted | Unknown:
@@ -210,7 +210,8 @@ def _cut_short(context: TrialContext, load: _FormalLoad) -> Faulted | Unknown:
     return fault_of(context, service, what, reason=Reason.ENVIRONMENT, sent=Sent.UNKNOWN, client_job=load.job_id)
 
 
-def _end_of(state: JobState) -> str:
+def end_of(state: JobState) -> str:
+    """How the client's process ended, in the words of its host."""
     why = f" ({state.why})" if state.why else ""
     if state.status is not JobStatus.EXITED:
         return f"no record of its end{why}"
@@ -268,7 +269,7 @@ def _settle(context: TrialContext, load: _FormalLoad, finding: Finding) -> Stage
     if state.status is JobStatus.FENCED:
         return _settled_unsent(load, finding)
     if finding is Finding.NEVER_RAN and state.status is JobStatus.EXITED:
-        return Unknown(detail=f"said to have never run, but {load.place} ended with {_end_of(state)}")
+        return Unknown(detail=f"said to have never run, but {load.place} ended with {end_of(state)}")
     if finding is Finding.FINISHED or (state.status is JobStatus.EXITED and state.why != "cancel"):
         return _finished(context, state, load.run, watched=False)
     sent = Sent.NOT_SENT if finding is Finding.NEVER_RAN else Sent.UNKNOWN

@@ -171,6 +171,37 @@ def test_a_word_that_the_host_contradicts_is_not_taken(desk: Desk) -> None:
     assert desk.violations() == ()
 
 
+def test_a_host_that_answers_again_needs_no_person(desk: Desk) -> None:
+    """The load ended while its host was away for too long: asked again, the host knows, and the trial goes on."""
+    trial_id = desk.started()
+    desk.hosts.order(HANG)
+    with desk.at(Stage.MEASURE, desk.hosts.shut, word=" s"):
+        desk.go_on()
+    while_away = desk.application.nodes.hold()
+    desk.hosts.open()
+    with desk.hosts.hosts() as hosts:
+        hosts["p0"].poll(f"{trial_id}.measure", wait_s=15.0)
+    answered = desk.application.nodes.hold()
+    desk.go_on()
+    trial = desk.study.trials[trial_id]
+
+    assert (while_away, answered) == ("the end of a trial is unknown", None)
+    assert trial.resolved is not None
+    assert trial.resolved.by == "tuneloop"
+    assert trial.resolved.reason.startswith("host p0: ")
+    assert outcome(trial) == ("valid", "", "", "finished")
+    assert desk.starts_of(trial) == 1
+    assert desk.violations() == ()
+
+
+def test_a_lost_end_stays_with_a_person(desk: Desk) -> None:
+    """A host that has no record of the end will not get one: asking it again settles nothing."""
+    trial = held(desk)
+
+    assert desk.application.nodes.hold() == "the end of a trial is unknown"
+    assert desk.study.trials[trial.started.trial_id].is_held
+
+
 def test_a_word_is_kept_until_the_host_answers(desk: Desk) -> None:
     """A finding about a host that is still away changes nothing yet; the trial waits with it."""
     trial = held(desk)
