@@ -26,22 +26,30 @@ USUAL_SCALE = 0.2
 _JITTER = 1e-9
 
 
-@dataclass(frozen=True)
 class Axis:
     """One knob as the process sees it: values in order, or names without any."""
 
-    values: tuple[Value, ...]
-
-    @property
-    def is_ordered(self) -> bool:
-        return len(self.values) > 2 and all(is_number(v) for v in self.values)
+    def __init__(self, values: tuple[Value, ...]) -> None:
+        self.values = values
+        self.is_ordered = len(values) > 2 and all(is_number(v) for v in values)
+        numbers = [_float(v) for v in values]
+        self._is_log = self.is_ordered and min(numbers) > 0
+        self._low, self._high = (self._length(edge(numbers, default=0.0)) for edge in (min, max))
+        self._places = {_typed(v): self._place(v) for v in values}
 
     def place(self, value: Value) -> float:
         """Between 0 and 1 along the range, in logarithms where all values are positive. Of a name, its number."""
+        known = self._places.get(_typed(value))
+        return self._place(value) if known is None else known
+
+    def _place(self, value: Value) -> float:
         if not self.is_ordered:
             return float(self.values.index(value)) if value in self.values else -1.0
-        low, high = (_length(edge(map(_float, self.values)), self.values) for edge in (min, max))
-        return (_length(_float(value), self.values) - low) / (high - low)
+        return (self._length(_float(value)) - self._low) / (self._high - self._low)
+
+    def _length(self, at: float) -> float:
+        """A range that holds 0 is measured as it is."""
+        return math.log(max(at, 1e-12)) if self._is_log else at
 
 
 def is_number(value: Value) -> bool:
@@ -52,9 +60,9 @@ def _float(value: Value) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _length(at: float, values: Sequence[Value]) -> float:
-    """Log of what is always positive; a range that holds 0 is measured as it is."""
-    return math.log(max(at, 1e-12)) if min(map(_float, values)) > 0 else at
+def _typed(value: Value) -> tuple[type, Value]:
+    """True is not 1."""
+    return type(value), value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ _PARTS: Mapping[str, tuple[Side, ...]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Outlook:
     """What is expected of one configuration against the incumbent. Gains are logarithms of ratios."""
 
@@ -91,18 +91,19 @@ class Surrogate:
         points = self._points([self._here, *configurations])
         gains = self._gain_draws(points)
         keeps, starts = self._keep_probability(points), self._feasibility.at(points)
-        return [
-            Outlook(
-                gain_mean=float(np.mean(row)),
-                gain_low=float(np.quantile(row, 0.05)),
-                gain_high=float(np.quantile(row, 0.95)),
-                improvement=float(np.mean(np.maximum(row - self._packet.objective.min_effect, 0.0))),
-                gains=float(np.mean(row > self._packet.objective.min_effect)),
-                keeps_limits=float(keeps[index]),
-                starts=float(starts[index]),
-            )
-            for index, row in enumerate(gains[1:], start=1)
-        ]
+        gains = gains[1:]
+        low, high = np.quantile(gains, (0.05, 0.95), axis=1) if len(gains) else (gains, gains)
+        least = self._packet.objective.min_effect
+        table = (
+            np.mean(gains, axis=1),
+            low,
+            high,
+            np.mean(np.maximum(gains - least, 0.0), axis=1),
+            np.mean(gains > least, axis=1),
+            keeps[1:],
+            starts[1:],
+        )
+        return [Outlook(*map(float, row)) for row in zip(*table, strict=True)]
 
     def _points(self, configurations: Sequence[Values]) -> Array:
         rows = [[axis.place(v) for axis, v in zip(self._axes, c, strict=True)] for c in configurations]

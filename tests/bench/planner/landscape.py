@@ -42,7 +42,7 @@ screening: {{requests: 640, repeats: 1, give_up: 0.7}}
 confirmation: {{pairs_min: 1, pairs_max: 3, detect: 0.08}}
 noise: {{repeats: 2, fresh: 1, assumed: 0.03}}
 sentinel: {{cards: 1000, hours: 1000}}
-budget: {{trials: {launches}, hours: 1000}}
+budget: {{trials: {launches}, hours: 1000, llm_tokens: 100000000}}
 baseline: {{file: baseline.yaml}}
 knobs:
   - {{role: prefill, flag: {prefill_layout}, values: {layouts}, cost: restart}}
