@@ -80,7 +80,18 @@ def classify_incomparable(refusal: Refusal) -> Classification:
 def classify_effect(verdict: Verdict, comparison: Comparison) -> Classification:
     """The route that a decided effect takes."""
     route, reason = _ROUTE_OF_VERDICT[verdict]
-    return Classification(route=route, reason=reason, explanation=describe(comparison), comparison=comparison)
+    why = _why_no_gain(comparison) if verdict is Verdict.NO_GAIN else ""
+    return Classification(route=route, reason=reason, explanation=describe(comparison) + why, comparison=comparison)
+
+
+def _why_no_gain(comparison: Comparison) -> str:
+    """What was excluded, or that the planned runs are used up."""
+    best, worthwhile = comparison.best_case, comparison.worthwhile
+    if best is None or worthwhile is None:
+        return ""
+    if best < worthwhile:
+        return f"; at most {best:+.2%} is left, {worthwhile:+.2%} would be worth more runs"
+    return f"; not decided by the {comparison.planned_pairs} pairs that were planned"
 
 
 def classify_quality(confirmed: Classification, *, passed: bool, detail: str) -> Classification:

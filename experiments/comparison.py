@@ -50,7 +50,7 @@ class Comparison(BaseModel):
     """The effect of one change on one metric of one window, with its interval. Gains are positive.
 
     `planned_pairs` and the interval go together: before the plan is done the interval is wider, so that looking after
-    every run does not raise the share of false gains. The last two are None in entries of older versions.
+    every run does not raise the share of false gains. The last three are None in entries of older versions.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,6 +69,7 @@ class Comparison(BaseModel):
     challenger_trials: tuple[str, ...]
     best_case: float | None = None  # the largest gain not excluded, at the probability of giving up
     planned_pairs: int | None = None  # None: judged as if this were the only look
+    worthwhile: float | None = None  # the least gain that was worth going on for
 
     def effect(self) -> Effect:
         return Effect(

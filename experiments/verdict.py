@@ -212,7 +212,9 @@ def _judge(phase: _Phase, *, at_end: Verdict | None, planned_pairs: int | None =
     if violations(study, phase.incumbent, phase.window):
         # Feasible beats infeasible whatever the throughput: the goal is the SLO first.
         return _promising(phase, classify_effect(Verdict.GAIN, result))
-    verdict = judge(result.effect(), min_effect=goal.min_effect, worthwhile=phase.plan(noise).worthwhile)
+    worthwhile = phase.plan(noise).worthwhile
+    result = result.model_copy(update={"worthwhile": worthwhile})
+    verdict = judge(result.effect(), min_effect=goal.min_effect, worthwhile=worthwhile)
     if verdict is Verdict.MEASURE_AGAIN:
         verdict = at_end or verdict
     return None if verdict is Verdict.MEASURE_AGAIN else _promising(phase, classify_effect(verdict, result))
@@ -252,12 +254,16 @@ def _constrained(sample: Sample, metric: str, window: WindowKind) -> float | Non
 
 
 def noise_of(study: Study, metric: str, window: WindowKind) -> Noise:
-    """Run-to-run noise of this pool: repeats of one configuration at one load, pooled. A shift is not noise."""
+    """Run-to-run noise of this pool: repeats of one configuration at one load, pooled. A shift is not noise.
+
+    Windows below the goal's floor are left out: they scatter more than those that comparisons use.
+    """
     groups: dict[tuple[str, TrialLoad, int], list[float]] = defaultdict(list)
     shifts = [shift.position for shift in study.drift.shifts]
     for sample in study.all_samples():
+        found = sample.measurement.window(window)
         value = metric_value(sample, metric, window)
-        if value is not None and value > 0:
+        if value is not None and value > 0 and found is not None and found.meets_floor:
             groups[sample.fingerprint, sample.load, bisect_right(shifts, sample.position)].append(value)
     return pool_noise(groups.values(), study.goal.noise.assumed)
 

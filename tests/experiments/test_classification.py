@@ -57,6 +57,19 @@ def test_effect(verdict: Verdict, route: Route, reason: Reason) -> None:
     assert (found.route, found.reason, found.comparison) == (route, reason, COMPARISON)
 
 
+def test_no_gain_says_what_was_excluded() -> None:
+    """The best that the runs leave possible, and what would have been worth going on for."""
+    small = COMPARISON.model_copy(update={"best_case": 0.0162, "worthwhile": 0.02, "planned_pairs": 6})
+    undecided = small.model_copy(update={"best_case": 0.031})
+    assert classify_effect(Verdict.NO_GAIN, small).explanation.endswith(
+        "3 against 2 runs; at most +1.62% is left, +2.00% would be worth more runs"
+    )
+    assert classify_effect(Verdict.NO_GAIN, undecided).explanation.endswith(
+        "3 against 2 runs; not decided by the 6 pairs that were planned"
+    )
+    assert classify_effect(Verdict.NO_GAIN, COMPARISON).explanation == describe(COMPARISON)
+
+
 def test_undecided_effect_has_no_route() -> None:
     """`measure again` is a step, never a result."""
     with pytest.raises(KeyError):
