@@ -14,8 +14,8 @@ import structlog
 from agent.authority import Authority, Ground
 from agent.directives import Directives
 from agent.drive import Drive
-from agent.export import baseline_yaml
 from agent.nodes import Nodes, Tell
+from agent.pages import private_names, refresh
 from agent.planner.chain import Objections
 from agent.planner.optimizer import OptimizerProposer
 from agent.planner.port import Proposer
@@ -158,7 +158,7 @@ def _wire(
         planner=planner,
         objections=lambda study: size_objections(study, pool),
         tell=tell,
-        closed=lambda study: refresh(workspace, database, study, tell),
+        closed=lambda study: refresh(workspace, database, study, pool, tell),
     )
     return Application(
         record=record,
@@ -244,13 +244,6 @@ def build_planner(settings: Settings, goal: Goal, pool: Pool) -> Proposer | None
     return None if model is None else LlmProposer(model, settings.llm_prompt_chars, private_names(pool))
 
 
-def private_names(pool: Pool) -> frozenset[str]:
-    """What must never reach a prompt, should it ever stand in a text: hosts, addresses, containers, folders."""
-    hosts = pool.hosts.items()
-    names = {part for name, h in hosts for part in (name, h.ssh, h.address, h.container, h.workdir) if part}
-    return frozenset({*names, pool.workdir, pool.client.model_path} - {"127.0.0.1"})
-
-
 def size_objections(study: Study, pool: Pool) -> Objections:
     """The engine's size rules on a draft's whole configuration, before anything starts."""
     release, workload = parse_release(pool.engine.version), workload_of(study.goal.scenario)
@@ -265,29 +258,3 @@ def size_objections(study: Study, pool: Pool) -> Objections:
         )
 
     return ask
-
-
-def refresh(workspace: Workspace, database: Database, study: Study, tell: Tell) -> None:
-    """Write what people read. A page that cannot be written is said and logged; it never ends the night."""
-    try:
-        _write_pages(workspace, database, study)
-    except Exception as error:
-        log.exception("pages.failed", study=study.study_id)
-        tell(f"the ledger pages could not be written ({type(error).__name__}); try: tuneloop ledger {workspace.root}")
-
-
-def _write_pages(workspace: Workspace, database: Database, study: Study) -> None:
-    """The ledger pages, and every kept configuration as YAML."""
-    from agent.ledger.build import build_ledger  # matplotlib takes half a second to import
-
-    build_ledger(database.ledger().entries(study.study_id), workspace.ledger, artifacts=workspace.artifacts)
-    workspace.kept.mkdir(exist_ok=True)
-    for kept in study.kept:
-        heading = f"kept by study {study.study_id}, card {kept.card_digest}"
-        if study.opened.simulated:
-            heading += "\nfound on a SIMULATED pool: nothing here was measured on hardware"
-        target = workspace.kept / f"{kept.name}.yaml"
-        if not target.exists():
-            temporary = target.with_suffix(f".{os.getpid()}.tmp")
-            temporary.write_text(baseline_yaml(kept.config, heading))
-            temporary.replace(target)

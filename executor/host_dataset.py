@@ -163,11 +163,11 @@ class Builder:
         """
         groups = self.spec["seed_requests"]
         if kind != "measure":
-            return index % groups
+            return int(index % groups)
         if not self.order:
             self.order = [row % groups for row in range(self.spec["requests"])]
             random.Random(f"{self.spec['seed']}/group order").shuffle(self.order)  # noqa: S311
-        return self.order[index]
+        return int(self.order[index])
 
     def prefix(self, group: int) -> list[str]:
         """Words shared by a group, so many that they encode to `prefix_tokens` where they stand."""

@@ -67,14 +67,15 @@ def resolve_trial(root: Path, trial: str, chosen: list[str], *, reason: str, by:
 
 
 def write_ledger(root: Path, lang: str) -> str:
-    from agent.ledger.build import build_ledger
+    from agent.bootstrap import read_pool
+    from agent.pages import write_pages
 
     workspace = Workspace(root.resolve())
     if lang not in ("en", "zh"):
         raise InputError("--lang", 0, 0, f"{lang!r}: there are en and zh")
     with open_for_reading(workspace) as record:
         database, study_id = record.database, record.study_id()
-        build_ledger(database.ledger().entries(study_id), workspace.ledger, lang=lang, artifacts=workspace.artifacts)
+        write_pages(workspace, database.ledger().entries(study_id), read_pool(workspace), lang)
     return f"{workspace.ledger / 'index.md'}"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from executor.bench.speed import measure_speed
+from tests.agent.ledger import build_speed
 from tests.bench import decisions, hot_change
 from tests.executor.remote import latency
 
@@ -19,6 +20,7 @@ SECTIONS: dict[str, Callable[[], Any]] = {
     "remote": latency.measure,
     "parsing": measure_speed,
     "decisions": decisions.bench,
+    "ledger": build_speed.measure,
 }
 
 
