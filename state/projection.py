@@ -19,6 +19,7 @@ from experiments.ledger import (
     CardClosed,
     ConfigurationKept,
     LedgerEntry,
+    QualityEvaluated,
     StudyOpened,
     StudyReopened,
     StudyStopped,
@@ -221,6 +222,15 @@ def _kept(place: Place, entry: ConfigurationKept) -> None:
     _set_study(place, kept=STUDIES.c.kept + 1, incumbent_card=entry.card_digest)
 
 
+def _evaluated(place: Place, entry: QualityEvaluated) -> None:
+    """An evaluation after the keep. One before it is written with the configuration itself."""
+    place.connection.execute(
+        update(KEPT_CONFIGURATIONS)
+        .where(KEPT_CONFIGURATIONS.c.study_id == place.study_id, KEPT_CONFIGURATIONS.c.card_digest == entry.card_digest)
+        .values(quality=entry.outcome)
+    )
+
+
 def _held(place: Place, entry: TrialHeld) -> None:
     _set_trial(place, entry.trial_id, state="held", detail=f"{entry.stage}: {entry.detail}")
     _set_study(place, held_trial_id=entry.trial_id)
@@ -261,6 +271,7 @@ _WRITERS: dict[type, Callable[[Place, Any], None]] = {
     TrialFinished: _finished,
     TrialsClassified: _classified,
     ConfigurationKept: _kept,
+    QualityEvaluated: _evaluated,
     TrialHeld: _held,
     TrialResolved: _resolved,
     StudyStopped: _stopped,

@@ -7,7 +7,14 @@ import sqlalchemy as sa
 
 from experiments.classification import Classification
 from experiments.comparison import Refusal
-from experiments.ledger import CardAdmitted, StudyOpened, TrialFinished, TrialsClassified, TrialStarted
+from experiments.ledger import (
+    CardAdmitted,
+    QualityEvaluated,
+    StudyOpened,
+    TrialFinished,
+    TrialsClassified,
+    TrialStarted,
+)
 from experiments.measurement import WindowKind
 from experiments.study import fold
 from experiments.trial import Reason, Route, Sent, Stage, Tier
@@ -68,6 +75,15 @@ def test_cards_and_kept_configurations_are_those_of_the_fold(night: Database) ->
     assert row is not None
     assert (len(study.trials), len(study.kept), study.incumbent_card) == (row.trials, row.kept, row.incumbent_card)
     assert (study.position, study.last_at) == (row.position, row.last_at)
+
+
+def test_an_evaluation_after_the_keep_reaches_the_row(night: Database) -> None:
+    """The kept configuration says what its evaluation said, in the row as in the fold."""
+    digest = fold(NIGHT).kept[0].card_digest
+    entry = QualityEvaluated(at=EVENING, card_digest=digest, outcome="passed", detail="accuracy 0.91")
+    night.ledger().append(STUDY, [entry], after=len(NIGHT))
+    assert [k.quality for k in night.views().kept(STUDY)] == ["passed"]
+    assert [k.quality for k in fold([*NIGHT, entry]).kept] == ["passed"]
 
 
 def test_the_study_row_follows_holds_and_stops(sql_database: Database) -> None:
