@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agent.bootstrap import Application, open_application
 from agent.settings import Settings
 from agent.workspace import Workspace
+from executor.agent_client import AgentClient
 from executor.simulated.pool import FAULTS, RUNS, serve
 from executor.ssh.embedded import EmbeddedSshServer
 from executor.trial_context import Progress
@@ -154,6 +157,16 @@ def _open(workspace: Workspace, watch: list[Watch]) -> Application:
             look(progress)
 
     return open_application(workspace.root, Settings(), report=report, tell=lambda _: None)
+
+
+def answer_within(seconds: float, patch: pytest.MonkeyPatch) -> None:
+    """A host that is away is given up after so long instead of twenty seconds."""
+    call = AgentClient.call
+
+    def hasty(self: AgentClient, request: Mapping[str, Any], timeout_s: float, payload: bytes = b"") -> dict[str, Any]:
+        return call(self, request, min(timeout_s, seconds), payload)
+
+    patch.setattr(AgentClient, "call", hasty)
 
 
 def open_desk(root: Path, hosts: Hosts, goal: str | None = None) -> Desk:

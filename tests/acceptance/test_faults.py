@@ -101,7 +101,6 @@ def measure_cases(client: str) -> Iterator[Case]:
     expected = {
         "client_exit_1_before_sending": ((FAULT, "client", "collect", "not_sent"), "exit 1"),
         "client_killed_halfway": (no_data, "signal 9"),
-        "client_hangs_in_run": (no_data, "signal 15 (ttl)"),
         "stream_ends_in_error": (VIOLATED, "not exactly 1024 tokens"),
         "summary_disagrees": ((FAULT, "evidence_incomplete", "analyse", "finished"), "the client printed 1"),
         "double_result": ((FAULT, "evidence_incomplete", "analyse", "finished"), "2 "),
@@ -179,8 +178,8 @@ def test_there_are_at_least_forty() -> None:
     """The matrix does not shrink unseen, and every fault of the pool that ends a trial is in it."""
     assert len(AISBENCH) + len(BENCH_SERVING) >= 40
     named = {case.fault for case in (*AISBENCH, *BENCH_SERVING)}
-    ends_well = {"slow_run", "cache_not_zero", "client_hangs_after_finish", *HARMLESS}
-    assert named >= (FAULTS["server"] | FAULTS["router"] | FAULTS["bench"]) - ends_well
+    elsewhere = {"slow_run", "cache_not_zero", "client_hangs_after_finish", "client_hangs_in_run", *HARMLESS}
+    assert named >= (FAULTS["server"] | FAULTS["router"] | FAULTS["bench"]) - elsewhere
 
 
 @pytest.mark.parametrize("case", AISBENCH, ids=lambda case: case.id)
@@ -264,6 +263,20 @@ def test_a_server_that_could_not_be_used_is_not_found_again(aisbench: Desk, role
 
     assert outcome(failed) == LAUNCH
     assert outcome(again) == ("valid", "", "", "finished")
+
+
+def test_servers_that_still_hold_a_dead_clients_requests_are_replaced(aisbench: Desk) -> None:
+    """The client hung in its load and was ended; what cannot be flushed after that is ended as well, and it goes on."""
+    aisbench.hosts.order({"fault": "client_hangs_in_run", "program": "bench", "match": "/measure"})
+    hung, stuck, after = aisbench.run(), aisbench.run(), aisbench.run()
+
+    assert outcome(hung) == (FAULT, "client", "collect", "finished")
+    assert hung.record is not None
+    assert hung.record.failure is not None
+    assert "signal 15 (ttl)" in hung.record.failure.detail
+    assert outcome(stuck) == (FAULT, "environment", "cache", "not_sent")
+    assert outcome(after) == ("valid", "", "", "finished")
+    assert [aisbench.starts_of(trial) for trial in (hung, stuck, after)] == [1, 0, 1]
 
 
 class TestSlowRuns:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.goal_text import goal_text
-from tests.acceptance.killing import Tally, boundaries, in_lanes, kill_at
-from tests.acceptance.testbed import make_study, open_pool
+from tests.acceptance.killing import Tally, boundaries, in_lanes, judge, kill_at
+from tests.acceptance.testbed import make_study, open_pool, read
 
 SWEEPS = 3
 RANDOM_KILLS = 200
@@ -42,6 +45,34 @@ def at_boundaries(tmp_path_factory: pytest.TempPathFactory) -> Tally:
 @pytest.fixture(scope="module")
 def at_random(tmp_path_factory: pytest.TempPathFactory) -> Tally:
     return in_lanes(tmp_path_factory.mktemp("random"), RANDOM_KILLS, seed=20261201)
+
+
+def test_the_command_killed_in_the_middle_of_a_load_goes_on_with_it(tmp_path: Path) -> None:
+    """kill -9 of `tuneloop run` while the client runs, then the command again: same trial, no second send."""
+    pool = open_pool(tmp_path / "pool")
+    slow = pool.description.read_text().replace("TUNELOOP_SIM_PACE: '0'", "TUNELOOP_SIM_PACE: '3'")
+    pool.description.write_text(slow)
+    workspace = make_study(tmp_path / "study", pool, goal_text(trials=1))
+    command = [str(Path(sys.executable).with_name("tuneloop")), "run", str(workspace.root)]
+    try:
+        first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not pool.starts() or not pool.starts()[-1].endswith("-t001"):
+            assert first.poll() is None
+            time.sleep(0.05)
+        first.kill()
+        first.wait()
+        running = read(workspace).open_trial
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = judge(workspace, pool)
+    finally:
+        pool.close()
+
+    assert "TUNELOOP_SIM_PACE: '3'" in slow
+    assert running is not None
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"going on with trial {running.started.trial_id}" in done.stdout
+    assert list(read(workspace).trials) == [running.started.trial_id]
+    assert (found.duplicated, found.lost, found.violations) == (0, 0, [])
 
 
 class TestKillsAtBoundaries:

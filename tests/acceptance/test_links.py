@@ -9,7 +9,7 @@ import pytest
 
 from executor.runner import ORDER
 from experiments.trial import Stage
-from tests.acceptance.desk import Desk, open_desk, open_hosts, outcome
+from tests.acceptance.desk import Desk, answer_within, open_desk, open_hosts, outcome
 from tests.acceptance.goal_text import goal_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -22,7 +22,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     folder = tmp_path_factory.mktemp("links")
     hosts = open_hosts(folder / "pool", {"check": 2.0, "measure": 8.0, "collect": 2.0})
     made = open_desk(folder / "study", hosts, goal_text(trials=1000))
-    yield made
+    with pytest.MonkeyPatch.context() as patch:
+        answer_within(6.0, patch)
+        yield made
     made.close()
     hosts.close()
 

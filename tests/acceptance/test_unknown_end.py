@@ -22,7 +22,7 @@ from experiments.errors import InvalidTransition
 from experiments.history import Invariant
 from experiments.study import TrialState
 from experiments.trial import Stage
-from tests.acceptance.desk import Desk, open_desk, open_hosts, outcome
+from tests.acceptance.desk import Desk, answer_within, open_desk, open_hosts, outcome
 from tests.acceptance.goal_text import goal_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -31,7 +31,8 @@ HANG = {"fault": "client_hangs_after_finish", "program": "bench", "match": "/mea
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    answer_within(6.0, monkeypatch)
     hosts = open_hosts(tmp_path / "pool", {"measure": 8.0})
     made = open_desk(tmp_path / "study", hosts, goal_text(trials=1000))
     yield made
