@@ -81,7 +81,7 @@ class _Chain:
         if not self._ranking.knows_enough:
             return drafts
         judged = [(ranked.order, draft) for draft in drafts if (ranked := self._ranking.of_draft(draft)) is not None]
-        return [draft for _, draft in sorted(judged, key=lambda pair: pair[0])]
+        return _explained_first([draft for _, draft in sorted(judged, key=lambda pair: pair[0])])
 
     def ask(self, proposer: Proposer, packet: EvidencePacket | None = None) -> Proposal:
         try:
@@ -132,6 +132,17 @@ class _Chain:
         if ranked is None or ranked.outlook.starts >= HOPELESS:
             return None
         return f"{draft.change} needs no less than a configuration that could not start"
+
+
+def _explained_first(drafts: list[CardDraft]) -> list[CardDraft]:
+    """Of the drafts that turn one knob, those with a mechanism come first: a card should say why, and step by step."""
+    ordered: list[CardDraft] = []
+    for draft in drafts:
+        same = [d for d in drafts if d.change.path == draft.change.path and d not in ordered]
+        ordered += [d for d in same if d.source is Source.RULES]
+        if draft not in ordered:
+            ordered.append(draft)
+    return ordered
 
 
 def _accounted(source: Source, proposal: Proposal, at: datetime) -> ProposalMade:
