@@ -23,7 +23,6 @@ from experiments.classification import (
     classify_slo,
 )
 from experiments.comparison import Comparison, Refusal, Sample, compare, metric_value
-from experiments.drift import INCUMBENT_TIERS
 from experiments.ledger import CardClosed, ConfigurationKept, LedgerEntry, QualityOutcome, TrialsClassified
 from experiments.measurement import WindowKind
 from experiments.statistics import (
@@ -171,7 +170,7 @@ def clean_samples(study: Study, load: TrialLoad) -> list[Sample]:
     Those that made it the incumbent are left out: they were chosen for being high.
     """
     since = max(study.incumbent_since, study.drift.since)
-    return [s for s in study.samples(study.incumbent, load) if s.tier in INCUMBENT_TIERS and s.position >= since]
+    return [s for s in study.samples(study.incumbent, load) if s.position >= since]
 
 
 def _failed(phase: _Phase) -> Decided | None:

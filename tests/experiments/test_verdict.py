@@ -77,6 +77,23 @@ def test_no_keep_inside_the_noise() -> None:
     assert not script.study.kept
 
 
+def test_undecided_at_the_end_of_the_plan_is_no_gain() -> None:
+    """Four planned pairs are run and +2.9 % is still inside the noise: closed, and the sentence says why."""
+    script, wobble = Script(goal=the_goal(confirmation={"pairs_max": 4})), cycle((1.03, 0.97, 0.99, 1.01))
+    while isinstance(script.next(), Measure):
+        script.run(START * next(wobble))
+    script.card()
+    while script.study.open_card is not None:
+        step = script.next()
+        if isinstance(step, Measure):
+            script.run(START * next(wobble) * (1.06 if step.card else 1))
+        else:
+            script.close()
+    [closed] = script.study.closed.values()
+    assert (closed.kept, closed.classification.reason) == (False, Reason.NO_SIGNIFICANT_GAIN)
+    assert closed.classification.explanation.endswith("not decided by the 4 pairs that were planned")
+
+
 def test_gain_below_the_least_effect_is_not_kept() -> None:
     """+0.5 % that is certain is still not worth a change when the goal asks for 1 %."""
     script = to_the_end(Script().baseline().card(), START, START * 1.005)
