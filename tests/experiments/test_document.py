@@ -94,9 +94,9 @@ REFUSED = {
 @pytest.mark.parametrize(("raw", "message"), REFUSED.values(), ids=REFUSED.keys())
 def test_refused_file_names_its_place(raw: bytes, message: str) -> None:
     """Each hostile or odd file is refused with one exact line, and never slowly."""
-    before = time.perf_counter()
+    before = time.process_time()
     assert message_of(raw) == f"f.yaml:{message}"
-    assert time.perf_counter() - before < 1
+    assert time.process_time() - before < 1
 
 
 SLOW = {
