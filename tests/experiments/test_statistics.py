@@ -169,6 +169,11 @@ def test_quiet_pool_plans_few_pairs() -> None:
     assert _plan(Noise(relative_sd=0.03, df=1e6, repeats=9))[0] == 28
 
 
+def test_noise_known_from_few_repeats_plans_more_pairs() -> None:
+    """The same 1 % from four degrees of freedom: twelve pairs instead of six."""
+    assert _plan(Noise(relative_sd=0.01, df=4, repeats=3))[0] == 12
+
+
 def test_worthwhile_gain_grows_where_it_could_not_be_shown() -> None:
     """At 3 % noise 28 pairs find 2.6 %: a card is not carried on for less."""
     assert _plan(Noise(relative_sd=0.03, df=1e6, repeats=9))[1] == pytest.approx(0.0263, abs=1e-4)
