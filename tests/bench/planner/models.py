@@ -40,7 +40,8 @@ def _sensible(messages: Sequence[Message]) -> Scripted:
     ]
     found += [(s["knob"], s["to_value"]) for s in document["suggestions"]]
     cards = [
-        _card(document, path, value, wall["wall"], gain=(0, 20), probability=0.5) for path, value in dict.fromkeys(found)
+        _card(document, path, value, wall["wall"], gain=(0, 20), probability=0.5)
+        for path, value in dict.fromkeys(found)
     ]
     return {"note": f"the wall is {wall['wall']}", "cards": cards[:3]}
 
