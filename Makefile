@@ -19,8 +19,12 @@ $(STAMP): requirements.lock pyproject.toml
 run: $(STAMP)  ## install, then a whole study on the simulated pool
 	$(BIN)/tuneloop demo demo/
 
+# Two processes on two cores. Some tests run real servers, kills and outages against the clock; what fails beside
+# another test is tried once more alone, and has to pass then.
 test: lint  ## every check and every test
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile || { \
+	  echo "failures beside other tests; once more, alone:"; \
+	  $(BIN)/python -m pytest -q --lf --lfnf=none; }
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check -q .

@@ -28,9 +28,7 @@ def _check_recorder(view: RoleSettings) -> Iterator[Violation]:
     """Recording expert loads costs time in every step, so no formal run has it on."""
     mode = view.text("expert-distribution-recorder-mode")
     if mode is not None:
-        yield _invalid(
-            view, "recorder_on", f"expert-distribution-recorder-mode {mode}: a formal run records nothing"
-        )
+        yield _invalid(view, "recorder_on", f"expert-distribution-recorder-mode {mode}: a formal run records nothing")
 
 
 def _check_tensor_parallel(view: RoleSettings) -> Iterator[Violation]:
