@@ -6,12 +6,12 @@
 | card_admitted | no open card, no running trial, nothing held, not stopped |
 | trial_started | no running trial, nothing held, not stopped; its card is open |
 | trial_finished | that trial runs |
-| trials_classified | those trials of that card have finished; the card is open |
+| trials_classified | those trials of that card have finished; the card is open; this tier of it was not judged before |
 | card_closed | that card is open; kept only if its last phase is a promising confirmation, and its quality passed \
 where the goal requires that |
 | configuration_kept | its card was closed as kept and not kept before, and made this configuration |
 | quality_evaluated | its card's last phase is a promising confirmation, and no earlier answer |
-| trial_held | that trial runs |
+| trial_held | that trial runs and is not held |
 | trial_resolved | that trial is held |
 | study_stopped | not stopped, no running trial |
 | study_reopened | stopped |
@@ -86,7 +86,9 @@ def _may_begin(study: Study) -> str | None:
 
 def _held(study: Study, entry: TrialHeld) -> str | None:
     trial = study.trials.get(entry.trial_id)
-    return None if trial is not None and trial.record is None else f"trial {entry.trial_id} does not run"
+    if trial is None or trial.record is not None:
+        return f"trial {entry.trial_id} does not run"
+    return f"trial {entry.trial_id} is held" if trial.is_held else None
 
 
 def _finished(study: Study, entry: TrialFinished) -> str | None:
@@ -108,6 +110,8 @@ def _classified(study: Study, entry: TrialsClassified) -> str | None:
     card = study.open_card
     if entry.card_digest is not None and (card is None or card.digest != entry.card_digest):
         return f"card {entry.card_digest[:12]} is not open"
+    if any(p.card_digest == entry.card_digest and p.tier is entry.tier for p in study.phases):
+        return f"its {entry.tier} was judged before"
     return None
 
 

@@ -171,6 +171,17 @@ TABLE: dict[str, tuple[Callable[[], Script], str]] = {
         lambda: Script(goal=the_goal(budget={"patience": 2})).baseline().refute(2),
         "stop: no_candidate",
     ),
+    "a keep gives patience anew": (
+        lambda: (
+            Script(goal=the_goal(budget={"patience": 2}))
+            .baseline()
+            .refute(1)
+            .keep()
+            .run(START * 1.3, START * 1.3)
+            .refute(1)
+        ),
+        "propose",
+    ),
     "faults do not use up patience": (
         lambda: Script(goal=the_goal(budget={"patience": 1})).baseline().card().fail(times=2).close(),
         "propose",

@@ -258,6 +258,16 @@ ILLEGAL: dict[str, tuple[Callable[[], Script], LedgerEntry, str]] = {
         held("t1"),
         "trial_held is not allowed: trial t1 does not run",
     ),
+    "holding a held trial": (
+        lambda: running().add(held("t1")),
+        held("t1"),
+        "trial_held is not allowed: trial t1 is held",
+    ),
+    "judging a phase twice": (
+        lambda: with_card().screened(),
+        classified("t005"),
+        "trials_classified is not allowed: its screening was judged before",
+    ),
     "settling what is not held": (running, resolved("t1"), "trial_resolved is not allowed: trial t1 is not held"),
     "settling twice": (
         lambda: running().add(held("t1"), resolved("t1")),
