@@ -22,6 +22,7 @@ from tests.acceptance.service import RESUMED, SEQUENCE
 from tests.acceptance.testbed import (
     PRELOAD,
     PoolBed,
+    Service,
     make_study,
     open_pool,
     read,
@@ -30,6 +31,7 @@ from tests.acceptance.testbed import (
     violations,
 )
 
+IN_START = 0.15  # share of the random kills that may come before the service has said a word
 ROOT = Path(__file__).parents[2]
 PLACES = ("before_intent", "begun", "before_outcome", "recorded")
 SERVERS = ("prefill", "decode", "router")
@@ -130,9 +132,12 @@ def kill_at_random(folder: Path, kills: int, seed: int, most_s: float = 2.5) -> 
 
 
 def _kill_until_it_ends(workspace: Workspace, chance: random.Random, most: int, most_s: float) -> int:
+    """Most instants lie in the work of a service that is up; some in its start, which is as good a time to die."""
     killed = 0
     while killed < most:
         service = start_service(workspace)
+        if chance.random() > IN_START:
+            _wait_until_up(service)
         service.process.join(chance.uniform(0.0, most_s))
         if service.process.exitcode is not None:
             service.wait()
@@ -140,6 +145,17 @@ def _kill_until_it_ends(workspace: Workspace, chance: random.Random, most: int, 
         killed += service.kill() == -signal.SIGKILL
     run_to_end(workspace, 180.0)
     return killed
+
+
+def _wait_until_up(service: Service, within_s: float = 60.0) -> None:
+    """Until it has said its first word."""
+    log = service.workspace.root / "service.log"
+    before = log.stat().st_size if log.exists() else 0
+    until = time.monotonic() + within_s
+    while time.monotonic() < until and service.process.is_alive():
+        if log.exists() and log.stat().st_size > before:
+            return
+        service.process.join(0.01)
 
 
 def in_lanes(folder: Path, kills: int, seed: int, lanes: int = 2) -> Tally:
