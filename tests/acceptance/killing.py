@@ -115,7 +115,7 @@ def kill_at(workspace: Workspace, pool: PoolBed, places: list[str]) -> Tally:
     return tally
 
 
-def kill_at_random(folder: Path, kills: int, seed: int, most_s: float = 2.5) -> Tally:
+def kill_at_random(folder: Path, kills: int, seed: int, most_s: float = 1.6) -> Tally:
     """Studies on a pool of their own, each service killed after a random time, until `kills` were done."""
     pool = open_pool(folder / "pool")
     chance = random.Random(seed)
