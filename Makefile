@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 # The figures of every target that measures are written to build/<target>.json.
 BUILD := build
 
-.PHONY: install run test lint bench fuzz calibrate lab lock clean
+.PHONY: install run test lint bench planner-bench fuzz calibrate lab lock clean
 
 install: $(STAMP)
 
@@ -50,6 +50,10 @@ lab: $(STAMP)  ## a small study on a real SGLang pair behind a real router and s
 	rm -rf $(BUILD)/lab
 	tests/lab/install.sh
 	$(BIN)/python -m tests.lab.run --folder $(BUILD)/lab --out $(BUILD)/lab.json
+
+planner-bench: $(STAMP)  ## the planner against search at equal budget
+	@mkdir -p $(BUILD)
+	$(BIN)/python -m tests.bench.planner --out $(BUILD)/planner-bench.json
 
 lock:  ## resolve the dependencies again
 	$(BIN)/uv pip compile -q pyproject.toml --group dev --universal --generate-hashes --no-header -o requirements.lock

@@ -42,6 +42,7 @@ class Code(StrEnum):
     INVALID_CONFIGURATION = "invalid_configuration"
     BUNDLE_REFUSED = "bundle_refused"
     EXPECTED_INFEASIBLE = "expected_infeasible"
+    OUTBID = "outbid"
 
 
 class Objection(NamedTuple):
@@ -64,11 +65,11 @@ def admit(
     figures: Mapping[str, float | None],
     invalid: tuple[str, ...] = (),
     *,
-    hopeless: str | None = None,
+    expected: Objection | None = None,
 ) -> Card | Rejection:
     """`figures` are the evidence of the incumbent by id; `invalid` are rules that the configuration would break
-    before anything starts (the engine's size rules), found by whoever knows the engine; `hopeless` is why the runs so
-    far say that it could not start."""
+    before anything starts (the engine's size rules), found by whoever knows the engine; `expected` is what the runs so
+    far say against it."""
     knobs = [study.goal.space.knob(part.path) for part in draft.change.parts]
     found = [knob for knob in knobs if knob is not None]
     if len(found) < len(knobs):
@@ -81,7 +82,7 @@ def admit(
         *_evidence_objections(draft, figures),
         *_dependency_objections(draft.change, found, study.incumbent),
         *(Objection(Code.INVALID_CONFIGURATION, message) for message in invalid),
-        *([Objection(Code.EXPECTED_INFEASIBLE, hopeless)] if hopeless is not None else []),
+        *([expected] if expected is not None else []),
     ]
     if objections:
         return _rejection(objections)

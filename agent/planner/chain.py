@@ -12,17 +12,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from agent.planner.control import ControlProposer
+from agent.planner.optimizer import text_of
 from agent.planner.packet import EvidencePacket, Proposal
 from agent.planner.port import Proposer, ProposerUnavailable
-from agent.planner.ranking import Ranking
+from agent.planner.ranking import Ranked, Ranking
 from agent.planner.share import is_control_turn, is_model_turn
-from experiments.admission import Rejection, admit
+from experiments.admission import Code, Objection, Rejection, admit
 from experiments.card import Card, CardDraft, Source
 from experiments.ledger import CardAdmitted, CardRejected, LedgerEntry, ProposalMade
 from experiments.study import Study
 
 REPAIR_ROUNDS = 2
 HOPELESS = 0.03  # a smaller probability to start is as good as a launch thrown away
+OUTBID = 3
 SHOWN = 300  # characters of a note or a failure that go into the ledger
 
 Objections = Callable[[CardDraft], tuple[str, ...]]
@@ -64,6 +66,7 @@ class _Chain:
     def __init__(self, study: Study, packet: EvidencePacket, objections: Objections, at: datetime) -> None:
         self._study, self._packet, self._objections, self._at = study, packet, objections, at
         self._ranking = Ranking(packet)
+        self._best: Ranked | None = None  # of the suggestions
         self.choice = Choice()
 
     def collect(self, suggesters: Sequence[Proposer]) -> tuple[CardDraft, ...]:
@@ -74,14 +77,18 @@ class _Chain:
             found += proposal.drafts
             if proposal.note:
                 self.choice.notes.append(f"{suggester.source}: {proposal.note}")
-        return tuple(self._ordered(found))
+        ordered = self._ordered(found)
+        if self._ranking.knows_enough and ordered:
+            self._best = self._ranking.of_draft(ordered[0])
+        return tuple(ordered)
 
     def _ordered(self, drafts: list[CardDraft]) -> list[CardDraft]:
         """Stable: of two drafts of one change the one stands first whose proposer is earlier in the chain."""
         if not self._ranking.knows_enough:
             return drafts
         judged = [(ranked.order, draft) for draft in drafts if (ranked := self._ranking.of_draft(draft)) is not None]
-        return _explained_first([draft for _, draft in sorted(judged, key=lambda pair: pair[0])])
+        ordered = [draft for _, draft in sorted(judged, key=lambda pair: pair[0])]
+        return _explained_first(ordered, {name for wall in self._packet.walls for name in wall.figures})
 
     def ask(self, proposer: Proposer, packet: EvidencePacket | None = None) -> Proposal:
         try:
@@ -115,7 +122,7 @@ class _Chain:
 
     def _try(self, draft: CardDraft) -> list[str]:
         result = admit(
-            draft, self._study, self._packet.figures, self._objections(draft), hopeless=self._hopeless(draft)
+            draft, self._study, self._packet.figures, self._objections(draft), expected=self._expected(draft)
         )
         if isinstance(result, Rejection):
             self.choice.entries.append(
@@ -126,20 +133,37 @@ class _Chain:
         self.choice.entries.append(CardAdmitted(at=self._at, card=result))
         return []
 
-    def _hopeless(self, draft: CardDraft) -> str | None:
-        """The feasibility estimate: what could not start before will not start with still more."""
+    def _expected(self, draft: CardDraft) -> Objection | None:
+        """What the runs so far say against a draft: it could not start, or a suggestion promises far more.
+
+        The second is asked of the language model only: it may choose among what is comparable, and say something new of
+        what was never tried, but not lead away from what the evidence points at.
+        """
         ranked = self._ranking.of_draft(draft) if self._ranking.knows_enough else None
-        if ranked is None or ranked.outlook.starts >= HOPELESS:
+        if ranked is None:
             return None
-        return f"{draft.change} needs no less than a configuration that could not start"
+        if ranked.outlook.starts < HOPELESS:
+            why = f"{draft.change} needs no less than a configuration that could not start"
+            return Objection(Code.EXPECTED_INFEASIBLE, why)
+        if draft.source is Source.LLM and self._best is not None and ranked.worth * OUTBID < self._best.worth:
+            better = text_of(self._best.move)
+            return Objection(Code.OUTBID, f"the runs so far promise {OUTBID} times as much of {better}")
+        return None
 
 
-def _explained_first(drafts: list[CardDraft]) -> list[CardDraft]:
-    """Of the drafts that turn one knob, those with a mechanism come first: a card should say why, and step by step."""
+def _explained_first(drafts: list[CardDraft], of_walls: set[str]) -> list[CardDraft]:
+    """Of the drafts that turn one knob, those come first whose mechanism shows a sign of its own beside the wall's.
+
+    Such a card says why, and goes step by step.
+    """
+
+    def is_explained(draft: CardDraft) -> bool:
+        return draft.source is Source.RULES and any(ref.id not in of_walls for ref in draft.evidence)
+
     ordered: list[CardDraft] = []
     for draft in drafts:
         same = [d for d in drafts if d.change.path == draft.change.path and d not in ordered]
-        ordered += [d for d in same if d.source is Source.RULES]
+        ordered += [d for d in same if is_explained(d)]
         if draft not in ordered:
             ordered.append(draft)
     return ordered

@@ -93,6 +93,7 @@ class Feasibility:
             np.full(len(rows), NOISE),
             scales=SCALES,
             level=LEVEL,
+            weights=np.ones(len(self._columns[side])),  # a size that does not fit is no fault of the layout
         )
 
     def _is_certain(self, side: Side, point: tuple[float, ...]) -> int:

@@ -23,6 +23,7 @@ TREND = 4.0  # weight of a straight line over a numeric knob
 TOGETHER = 0.35  # weight of the joint term against that of one knob
 SCALES = (0.1, 0.2, 0.4, 0.8)  # prior sd of one knob's effect; the observations choose
 USUAL_SCALE = 0.2
+STRUCTURE = 4.0  # variance of what has no order (a layout, a type, a switch) against a numeric knob's
 _JITTER = 1e-9
 
 
@@ -85,9 +86,10 @@ class GaussianProcess:
         *,
         scales: Sequence[float] = SCALES,
         level: float | None = None,
+        weights: Array | None = None,
     ) -> None:
         self._axes, self._points = axes, points
-        self._weights = weights_of(axes, points, values)
+        self._weights = weights_of(axes, points, values) if weights is None else weights
         shape = _kernel(axes, self._weights, points, points)
         self._fit = max((_fitted(shape, values, noise, s, level) for s in scales), key=lambda fit: fit.evidence)
 
@@ -129,7 +131,8 @@ def weights_of(axes: Sequence[Axis], points: Array, values: Array) -> Array:
 
     From the pairs of observations that differ in one knob only, with the usual variance counted as one more pair.
     """
-    squares, pairs = np.full(len(axes), USUAL_SCALE**2), np.ones(len(axes))
+    usual = np.array([1.0 if axis.is_ordered else STRUCTURE for axis in axes])
+    squares, pairs = usual * USUAL_SCALE**2, np.ones(len(axes))
     for i, j in combinations(range(len(points)), 2):
         differing = np.flatnonzero(points[i] != points[j])
         if len(differing) == 1:

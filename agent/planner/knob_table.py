@@ -153,5 +153,18 @@ EFFECTS: tuple[KnobEffect, ...] = (
 )
 
 
+# Which way a knob needs more device memory on its side: +1 where more of it does.
+MEMORY_NEEDS: dict[str, int] = {
+    "max-running-requests": 1,
+    "prefill-max-requests": 1,
+    "chunked-prefill-size": 1,
+    "max-prefill-tokens": 1,
+    "mem-fraction-static": 1,
+    "cuda-graph-max-bs": 1,
+    "num-reserved-decode-tokens": 1,
+    "ep-num-redundant-experts": 1,
+}
+
+
 def effects_of(name: str) -> tuple[KnobEffect, ...]:
     return tuple(effect for effect in EFFECTS if effect.name == name)

@@ -25,7 +25,8 @@ STRUCTURE = 3.0  # of a layout, a type or a switch that was never run
 BUNDLE = 0.7  # of a bundle: it credits no part, so it has to promise that much more than a single change
 WRONG_WAY = 0.3  # of what a move promises that a mechanism speaks against
 LEAST_WORTH = 0.002  # below it nothing is promised, and what is left is ordered by hope
-FAIR_CHANCE = 0.6  # that a bundle runs within the limits
+FAIR_CHANCE = 0.6  # that a bundle keeps the limits
+CHANCE_TO_START = 0.3  # that it runs at all
 BUNDLE_HOPE = 0.02
 
 
@@ -64,9 +65,9 @@ class Ranked:
         """Two changes at once need a fair chance to run within the limits, and something to gain."""
         if len(self.move) == 1:
             return True
-        return min(self.outlook.keeps_limits, self.outlook.starts) >= FAIR_CHANCE and (
-            self.outlook.gain_high > BUNDLE_HOPE
-        )
+        outlook = self.outlook
+        fair = outlook.keeps_limits >= FAIR_CHANCE and outlook.starts >= CHANCE_TO_START
+        return fair and outlook.gain_high > BUNDLE_HOPE
 
     @property
     def order(self) -> tuple[float, float, str]:
@@ -118,12 +119,14 @@ class Ranking:
 
     def _weight(self, move: Move) -> float:
         """Breadth first, and structure before sizes: a size is fitted to a layout, and can keep one from starting."""
-        if len(move) > 1:
-            return BUNDLE
-        knob, value = move[0].knob, move[0].value
+        weight = max(self._novelty(setting) for setting in move)
+        return weight * BUNDLE if len(move) > 1 else weight
+
+    def _novelty(self, setting: Setting) -> float:
+        knob, seen = setting.knob, self._seen[setting.knob.path]
         if Axis(knob.values).is_ordered:
-            return FIRST_TURN if len(self._seen[knob.path]) < 2 else 1.0
-        return STRUCTURE if value not in self._seen[knob.path] else 1.0
+            return FIRST_TURN if len(seen) < 2 else 1.0
+        return STRUCTURE if setting.value not in seen else 1.0
 
     def _mechanism(self, move: Move) -> float:
         """What is known of a knob counts until it was turned here: then the runs know better."""

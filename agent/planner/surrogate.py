@@ -15,6 +15,7 @@ import numpy as np
 
 from agent.planner.feasibility import Feasibility
 from agent.planner.gaussian_process import Array, Axis, Belief, GaussianProcess
+from agent.planner.knob_table import MEMORY_NEEDS
 from agent.planner.packet import EvidencePacket, KnobPart, ObservationPart, Side
 from experiments.serving_config import Value
 
@@ -75,7 +76,8 @@ class Surrogate:
         self._rates = self._learn_rates()
         self._limits = [self._learn_limit(index) for index in range(len(packet.objective.constraints))]
         columns = {side: self._columns(side) for side in Side}
-        self._feasibility = Feasibility(self._axes, columns, packet.observations, {})
+        needs = {i: MEMORY_NEEDS[k.name] for i, k in enumerate(packet.knobs) if k.name in MEMORY_NEEDS}
+        self._feasibility = Feasibility(self._axes, columns, packet.observations, needs)
 
     @property
     def knows_enough(self) -> bool:
@@ -83,8 +85,15 @@ class Surrogate:
         return any(o.values == self._here for o in self._measured)
 
     def gives_room(self, place: int, value: Value) -> bool:
-        """Whether setting this knob so is known to need less memory than the incumbent's value does."""
-        axis, direction = self._axes[place], self._feasibility.needs.get(place, 0)
+        """Whether setting this knob so needs less memory than the incumbent's value does, as far as that is known.
+
+        Where of no knob of its side is known which way it needs more, any ordered one may give room.
+        """
+        axis, needs = self._axes[place], self._feasibility.needs
+        direction = needs.get(place, 0)
+        if direction == 0:
+            beside = [i for i, knob in enumerate(self._packet.knobs) if knob.role == self._packet.knobs[place].role]
+            return axis.is_ordered and not any(i in needs for i in beside)
         return direction * (axis.place(value) - axis.place(self._here[place])) < 0
 
     def outlooks(self, configurations: Sequence[Values]) -> list[Outlook]:

@@ -6,6 +6,7 @@ import heapq
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 PATIENCE_S = 60.0  # of real time, for a thread that neither works nor sleeps
@@ -15,12 +16,18 @@ class Over(BaseException):
     """The night is over: every thread ends where it sleeps."""
 
 
+@dataclass(order=True)
+class _Sleeper:
+    wake_at: float
+    is_awake: bool = field(default=False, compare=False)
+
+
 class VirtualClock:
     """Threads that take part count as awake until they sleep; time stands still while one of them is."""
 
     def __init__(self, start: datetime) -> None:
         self._start, self._elapsed = start.astimezone(UTC), 0.0
-        self._wakes: list[float] = []
+        self._sleepers: list[_Sleeper] = []
         self._awake = 0
         self._over = False
         self._turn = threading.Condition()
@@ -33,13 +40,12 @@ class VirtualClock:
 
     def sleep(self, seconds: float) -> None:
         with self._turn:
-            wake = self._elapsed + max(0.0, seconds)
-            heapq.heappush(self._wakes, wake)
+            sleeper = _Sleeper(self._elapsed + max(0.0, seconds))
+            heapq.heappush(self._sleepers, sleeper)
             self._rest()
-            while self._elapsed < wake and not self._over:
+            while not sleeper.is_awake and not self._over:
                 if not self._turn.wait(PATIENCE_S):
                     raise AssertionError(f"virtual time stands still at {self._elapsed} s")
-            self._awake += 1
             if self._over:
                 raise Over
 
@@ -49,9 +55,9 @@ class VirtualClock:
             self._rest()
             while is_parked() and not self._over:
                 self._turn.wait(PATIENCE_S)
-            self._awake += 1
             if self._over:
                 raise Over
+            self._awake += 1
 
     def enter(self) -> None:
         """Count a thread that is about to start."""
@@ -75,12 +81,13 @@ class VirtualClock:
             self._turn.notify_all()
 
     def _rest(self) -> None:
-        """One thread less is awake; the last one moves time on."""
+        """One thread less is awake; the last one moves time on. Who is woken counts as awake from that moment."""
         self._awake -= 1
-        if self._awake == 0 and self._wakes:
-            self._elapsed = max(self._elapsed, self._wakes[0])
-            while self._wakes and self._wakes[0] <= self._elapsed:
-                heapq.heappop(self._wakes)
+        if self._awake == 0 and self._sleepers and not self._over:
+            self._elapsed = max(self._elapsed, self._sleepers[0].wake_at)
+            while self._sleepers and self._sleepers[0].wake_at <= self._elapsed:
+                heapq.heappop(self._sleepers).is_awake = True
+                self._awake += 1
         self._turn.notify_all()
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import bootstrap
+from agent import bootstrap, session
 from agent.bootstrap import Application, Surroundings, open_application
 from agent.nodes import Tell
 from agent.planner.packet import EvidencePacket, Proposal
@@ -51,34 +51,33 @@ client: {{on: p0, model_path: /models/m}}
 workdir: /data/tuneloop
 timeouts: {{ready: 600, measure: 900}}
 """
-KNOBS = """\
+KNOBS = f"""\
 knobs:
-  - {role: prefill, flag: prefill-max-requests, values: [1, 2, 3, 4], cost: restart}
-  - {role: client, param: concurrency, range: [32, 160], cost: hot}
+  - {{role: prefill, flag: prefill-max-requests, values: [1, 2, 3, 4], cost: restart}}
+  - {{role: decode, flag: num-reserved-decode-tokens, values: {list(range(128, 513, 4))}, cost: restart, default: 512}}
+  - {{role: client, param: concurrency, values: {list(range(32, 161))}, cost: hot}}
 """
 HOURS = 3600.0
 
 
-class MoodyPlanner:
-    """An LLM that proposes one value nobody tried, unless it is away."""
+@dataclass
+class Planner:
+    """Proposes the next value of one knob that nobody tried, unless it is away."""
 
-    source = Source.LLM
-
-    def __init__(self) -> None:
-        self.is_away = False
+    source: Source
+    knob: str
+    is_away: bool = False
 
     def propose(self, packet: EvidencePacket) -> Proposal:
         if self.is_away:
             raise ProposerUnavailable("the LLM endpoint is away: status 503", 7)
+        knob = next(k for k in packet.knobs if k.name == self.knob)
+        tried = {outcome.to_value for outcome in packet.outcomes if outcome.path == knob.path}
+        untried = [v for v in knob.values if v != knob.current and v not in tried]
         figure = next((name, value) for name, value in packet.figures.items() if value is not None)
-        knob = next(k for k in packet.knobs if k.name == "concurrency")
-        untried = [v for v in knob.values if v != knob.current and v not in knob.tried]
         evidence = (EvidenceRef(id=figure[0], value=figure[1]),)
-        drafts = tuple(
-            a_draft(knob.path, knob.current, value, source=Source.LLM, tokens=900, evidence=evidence)
-            for value in untried[:1]
-        )
-        return Proposal(drafts=drafts)
+        draft = a_draft(knob.path, knob.current, untried[0], source=self.source, evidence=evidence)
+        return Proposal(drafts=(draft,))
 
 
 class Silence:
@@ -102,7 +101,7 @@ class VirtualNight:
     database_url: str
     clock: VirtualClock = field(default_factory=lambda: VirtualClock(EVENING))
     machines: dict[str, Machines] = field(default_factory=dict)
-    planner: MoodyPlanner = field(default_factory=MoodyPlanner)
+    llm: Planner = field(default_factory=lambda: Planner(Source.LLM, "concurrency"))
     services: dict[str, Service] = field(default_factory=dict)
     clocks: dict[str, MachineClock] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
@@ -112,20 +111,12 @@ class VirtualNight:
     def wire(self, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(bootstrap, "Runner", functools.partial(VirtualRunner, self.machines))
         patch.setattr(bootstrap, "connect_hosts", lambda pool, clock: {})
-        patch.setattr(bootstrap, "OptimizerProposer", lambda: self.planner_of_nothing())
-        patch.setattr(bootstrap, "build_planner", lambda settings, goal, pool: self.planner)
+        grid = Planner(Source.OPTIMIZER, "num-reserved-decode-tokens")
+        patch.setattr(bootstrap, "OptimizerProposer", lambda: grid)
+        patch.setattr(bootstrap, "build_planner", lambda settings, goal, pool: self.llm)
         patch.setattr(bootstrap, "refresh", lambda *_: None)
+        patch.setattr(session, "PUBLISH_S", 300.0)  # of virtual time
         patch.setattr(study_job, "only_one", lambda root: nullcontext())
-
-    @staticmethod
-    def planner_of_nothing() -> object:
-        class Nothing:
-            source = Source.OPTIMIZER
-
-            def propose(self, packet: EvidencePacket) -> Proposal:
-                return Proposal(drafts=())
-
-        return Nothing()
 
     def add_study(self, name: str, until: timedelta) -> Workspace:
         """A workspace with a pool of its own."""
@@ -146,7 +137,8 @@ class VirtualNight:
 
     def add_service(self, name: str) -> None:
         roots = tuple(self.folder / machine for machine in self.machines)
-        file = ServiceFile(name=name, workspaces=tuple(map(str, roots)), tick_s=20, disk_free_gib=0)
+        paths = tuple(map(str, roots))
+        file = ServiceFile(name=name, workspaces=paths, tick_s=60, disk_free_gib=0, restart_when_stuck=False)
         self.clocks[name] = MachineClock(self.clock)
         self.services[name] = Service(
             Arrangement(file=file, workspaces=roots, folder=self.folder),
@@ -195,6 +187,7 @@ class VirtualNight:
                 body()
             except Exception as error:
                 self.errors.append(error)
+                self.clock.end()
 
     def _repeat(self, service: str, every_s: float, work: Callable[[], None]) -> None:
         while True:

@@ -26,8 +26,8 @@ from tests.agent.service.virtual_clock import VirtualClock
 from tests.factories import Performance, a_measurement, a_record
 
 CAP = SettingPath(Role.PREFILL, Kind.FLAG, "prefill-max-requests")
-LOAD_S = 480.0
-POLL_S = 120.0
+LOAD_S = 720.0
+POLL_S = 180.0
 STAGE_S = {Stage.LAUNCH: 60.0, Stage.READY: 180.0, Stage.WARM_UP: 60.0}
 
 
@@ -112,6 +112,10 @@ class VirtualRunner:
                 return end
         self._brief(plan, Stage.RELEASE)
         return self._record(plan)
+
+    def ask_again(self, plan: TrialPlan) -> str | None:
+        """The host never learns how a lost load ended."""
+        return None
 
     def _stage(self, plan: TrialPlan, stage: Stage, gate: Gate, finding: Finding | None) -> TrialEnd | None:
         blocked = gate(LOAD_S if stage is Stage.MEASURE else 60.0) if stage in SENDING else None

@@ -32,17 +32,19 @@ MODELS: dict[str, Callable[[], LlmProposer]] = {"sensible": sensible, "bad": bad
 
 
 def _sensible(messages: Sequence[Message]) -> Scripted:
-    """Turns what relieves the first wall by a step; where nothing does, it follows the best suggestion."""
+    """Follows the best suggestion, but looks once at each knob that relieves the first wall and was never turned."""
     document = read_document(messages)
     wall = document["walls"][0]
+    turned = {outcome["knob"] for outcome in document["outcomes"]}
     found = [
-        (knob["path"], value) for knob in document["knobs"] if wall["wall"] in knob["relieves"] for value in _next(knob)
+        (knob["path"], value)
+        for knob in document["knobs"]
+        if wall["wall"] in knob["relieves"] and knob["path"] not in turned
+        for value in _next(knob)
     ]
-    found += [(s["knob"], s["to_value"]) for s in document["suggestions"]]
-    cards = [
-        _card(document, path, value, wall["wall"], gain=(0, 20), probability=0.5)
-        for path, value in dict.fromkeys(found)
-    ]
+    suggested = [(s["knob"], s["to_value"]) for s in document["suggestions"]]
+    chosen = dict.fromkeys((*suggested[:1], *found, *suggested[1:]))
+    cards = [_card(document, path, value, wall["wall"], gain=(0, 20), probability=0.5) for path, value in chosen]
     return {"note": f"the wall is {wall['wall']}", "cards": cards[:3]}
 
 
