@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.goal_text import goal_text
-from tests.acceptance.killing import Tally, boundaries, in_lanes, judge, kill_at
+from tests.acceptance.killing import PATIENT, Tally, boundaries, in_lanes, judge, kill_at
 from tests.acceptance.testbed import make_study, open_pool, read
 
 SWEEPS = 3
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 def sweep(folder: Path, places: list[str]) -> Tally:
     """One trial on a cold pool of its own, killed at each place."""
-    pool = open_pool(folder / "pool")
+    pool = open_pool(folder / "pool", PATIENT)
     try:
         return kill_at(make_study(folder / "study", pool, goal_text(trials=1)), pool, places)
     finally:
@@ -84,7 +84,7 @@ class TestKillsAtBoundaries:
 
     def test_no_formal_load_was_sent_twice_and_no_result_was_lost(self, at_boundaries: Tally) -> None:
         """The bench clients' own counter says one start per trial, and each trial has its numbers."""
-        assert (at_boundaries.duplicated, at_boundaries.lost) == (0, 0)
+        assert (at_boundaries.duplicated, at_boundaries.lost) == (0, 0), at_boundaries.losses
 
     def test_the_history_holds_every_invariant(self, at_boundaries: Tally) -> None:
         """Ledger, journal, hosts, clients and artifacts agree after every kill."""
@@ -100,7 +100,7 @@ class TestKillsAtRandom:
     def test_no_formal_load_was_sent_twice_and_no_result_was_lost(self, at_random: Tally) -> None:
         """Over at least two hundred kills."""
         assert at_random.kills >= RANDOM_KILLS
-        assert (at_random.duplicated, at_random.lost) == (0, 0)
+        assert (at_random.duplicated, at_random.lost) == (0, 0), at_random.losses
 
     def test_the_history_holds_every_invariant(self, at_random: Tally) -> None:
         """Ledger, journal, hosts, clients and artifacts agree after every study."""

@@ -94,8 +94,8 @@ class PoolBed:
         kill_jobs(self.folder)
 
 
-def open_pool(folder: Path) -> PoolBed:
-    describe_pool(folder)
+def open_pool(folder: Path, changes: Mapping[str, float] | None = None) -> PoolBed:
+    describe_pool(folder, changes)
     return PoolBed(folder=folder, process=start_pool(folder))
 
 

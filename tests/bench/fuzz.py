@@ -51,6 +51,7 @@ def figures_of(tally: Tally, seed: int, cold_s: float, took_s: float) -> dict[st
         "resumed_count": len(tally.resumed_s),
         "studies": tally.studies,
         "trials": tally.trials,
+        "losses": tally.losses,
         "violations": tally.violations,
         "seed": seed,
         "took_s": round(took_s, 1),
