@@ -195,6 +195,19 @@ def show(
 
 
 @app.command()
+def replay(
+    folder: Annotated[Path, typer.Argument(help="The folder of TUNELOOP_LLM_RECORD_DIR, or one file of it.")],
+) -> None:
+    """Replay recorded conversations with the language model. Nothing is sent. Exit code 1 if any cannot be replayed."""
+    from agent.entrypoints.replay import replay_conversations
+
+    found = replay_conversations(folder)
+    for line in found.lines:
+        typer.echo(line)
+    raise typer.Exit(1 if found.broken else 0)
+
+
+@app.command()
 def dataset(folder: Workspace = HERE) -> None:
     """Build the scenario's frozen data on the client's host, with the model's own tokenizer. Verified if it exists."""
     from agent.entrypoints.dataset import build_dataset
