@@ -22,6 +22,7 @@ from tests.bench.planner.figures import paired, summary
 from tests.bench.planner.landscape import LOOSE, RENAMED, TIGHT, Landscape
 from tests.bench.planner.pool import BenchPool
 from tests.bench.planner.roster import HYBRID, OPPONENTS, ROSTER, WITHOUT_MODEL
+from tests.bench.planner.serving import Serving
 from tests.bench.planner.strategies import Session
 
 SEEDS, LAUNCHES = 24, 40
@@ -29,6 +30,7 @@ SEEDS, LAUNCHES = 24, 40
 SETTINGS: dict[str, Callable[[], BenchPool]] = {
     f"landscape, {LOOSE}": lambda: Landscape(LOOSE, launches=LAUNCHES),
     f"landscape, {TIGHT}": lambda: Landscape(TIGHT, launches=LAUNCHES),
+    "serving model, 16K": lambda: Serving(launches=LAUNCHES),
     f"landscape renamed, {LOOSE}": lambda: Landscape(LOOSE, launches=LAUNCHES, names=RENAMED),
     f"landscape renamed, {TIGHT}": lambda: Landscape(TIGHT, launches=LAUNCHES, names=RENAMED),
 }
