@@ -42,6 +42,7 @@ class ControlFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._folder, self._name = os.path.split(os.path.abspath(self.path))
+        self._last: ControlReading | None = None
 
     def read(self) -> ControlReading:
         try:
@@ -50,11 +51,19 @@ class ControlFile:
             return _pause(f"{self._name} {refused}")
         except OSError as error:
             return _pause(f"{self._name} cannot be read: {error.strerror or error}")
-        digest = hashlib.sha256(content).hexdigest()
+        return self._understand(content, hashlib.sha256(content).hexdigest())
+
+    def _understand(self, content: bytes, digest: str) -> ControlReading:
+        """The same bytes mean the same: a running trial asks twice a second."""
+        last = self._last
+        if last is not None and last.sha256 == digest:
+            return last
         try:
-            return ControlReading(state=parse_control(content, self._name), problem=None, sha256=digest)
+            reading = ControlReading(state=parse_control(content, self._name), problem=None, sha256=digest)
         except InputError as error:
-            return _pause(str(error), digest)
+            reading = _pause(str(error), digest)
+        self._last = reading
+        return reading
 
     def write(self, state: ControlState) -> None:
         """Replace the file: readers see the old one or the new one, also after a power cut.
