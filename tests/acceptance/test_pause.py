@@ -41,6 +41,19 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     hosts.close()
 
 
+@pytest.fixture
+def slow_desk(tmp_path: Path) -> Iterator[Desk]:
+    """Loads take two seconds, so that a quick machine is still in the middle of one when something is said."""
+    hosts = open_hosts(tmp_path / "pool")
+    described = hosts.description.read_text()
+    assert "TUNELOOP_SIM_PACE: '0'" in described
+    hosts.description.write_text(described.replace("TUNELOOP_SIM_PACE: '0'", "TUNELOOP_SIM_PACE: '2'"))
+    made = open_desk(tmp_path / "study", hosts, goal_text(trials=1000))
+    yield made
+    made.close()
+    hosts.close()
+
+
 @pytest.mark.parametrize(
     ("stage", "stops_at"),
     [
@@ -86,14 +99,14 @@ def test_a_pause_between_two_servers_starts_no_second_one(desk: Desk) -> None:
     assert desk.violations() == ()
 
 
-def test_a_pause_lets_a_running_load_end(desk: Desk) -> None:
+def test_a_pause_lets_a_running_load_end(slow_desk: Desk) -> None:
     """A load that was sent is measured and recorded; only what comes after it waits."""
-    trial_id = desk.started()
-    with desk.at(Stage.MEASURE, lambda: pause(desk.workspace), word=" s"):
-        desk.go_on()
+    trial_id = slow_desk.started()
+    with slow_desk.at(Stage.MEASURE, lambda: pause(slow_desk.workspace), word=" s"):
+        slow_desk.go_on()
 
-    assert outcome(desk.study.trials[trial_id]) == ("valid", "", "", "finished")
-    assert desk.application.nodes.start() is not None
+    assert outcome(slow_desk.study.trials[trial_id]) == ("valid", "", "", "finished")
+    assert slow_desk.application.nodes.start() is not None
 
 
 def test_stop_cancels_the_running_load_and_says_what_is_certain(desk: Desk) -> None:
