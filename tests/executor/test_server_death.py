@@ -55,6 +55,7 @@ def under_load(bench: Bench, prefill_s: float, decode_s: float) -> TrialContext:
     data = Path(bench.pool.workdir_of("p0")) / "measure.jsonl"
     data.write_text("{}\n")
     context.payloads = {
+        Stage.CHECK: {"hosts": {name: {"root_id": host.facts().root_id} for name, host in bench.hosts.items()}},
         Stage.LAUNCH: {"servers": servers, "obsolete": []},
         Stage.PREPARE: {"parts": {"measure": str(data)}},
     }
