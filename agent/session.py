@@ -132,12 +132,13 @@ class StudySession:
 
     def _stand(self, ended: str, waiting: str) -> Standing:
         study, mode = self.study, self.app.authority.read().state.mode
+        leaves = mode in (Mode.DRAIN, Mode.STOP)
         if ended:
-            return Standing(phase=Phase.ENDED, why=ended)
+            return Standing(phase=Phase.ENDED, why=ended, leaves=leaves)
         held = study.held_trial
         if held is not None and held.held is not None:
             return Standing(phase=Phase.HELD, why=held_advice(held.started.trial_id, held.held.detail))
-        return Standing(phase=Phase.WAITING, why=waiting, leaves=mode in (Mode.DRAIN, Mode.STOP))
+        return Standing(phase=Phase.WAITING, why=waiting, leaves=leaves)
 
     def _announce(self, standing: Standing) -> None:
         match standing.phase:

@@ -99,7 +99,7 @@ class StudyJob:
                 session.publish()
             return
         standing = session.go_on()
-        self.is_drained = standing.leaves and standing.phase is Phase.WAITING and not session.owes_machines
+        self.is_drained = standing.leaves and standing.phase is not Phase.HELD and not session.owes_machines
         if self.is_drained:
             self._voice.tell("left, as the control file says; tuneloop resume takes it up again")
             self.close()
