@@ -97,7 +97,7 @@ def read_arrangement(paths: list[Path]) -> Arrangement:
         folder = file.parent
     else:
         described = ServiceFile(workspaces=tuple(str(path.resolve()) for path in paths))
-        folder = Path.cwd()
+        folder = paths[0].resolve()  # where the service's own log goes
     found = tuple((folder / path).resolve() for path in described.workspaces)
     for index, workspace in enumerate(found):
         if not (workspace / "goal.yaml").is_file():
