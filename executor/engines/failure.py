@@ -27,7 +27,7 @@ _PREFIX = re.compile(
     r"|\[rank\d+\]: ?"
 )
 _RANKS = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?((?: [A-Z_]+\d+)+)\]")
-_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt))(?:: (?P<message>.*))?")
+_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)|Exception)(?:: (?P<message>.*))?")
 _COMPONENT = r"(?:Scheduler|TpModelWorkerClient|DetokenizerManager|TokenizerManager|DataParallelController)"
 _HIT = re.compile(_COMPONENT + r" hit an exception: ")
 _QUIET = ("Decode batch", "Prefill batch", "INFO: ")

@@ -24,6 +24,7 @@ class FailureKind(StrEnum):
     DEVICE_ERROR = "device_error"
     PEER_MISSING = "peer_missing"
     HCCL_INIT = "hccl_init"
+    GRAPH_CAPTURE = "graph_capture"
     KV_TRANSFER = "kv_transfer"
     SCHEDULER_EXCEPTION = "scheduler_exception"
     STARTUP_EXCEPTION = "startup_exception"
@@ -83,7 +84,7 @@ def _pattern(
     return Pattern(kind=kind, distance=distance, wording=re.compile(wording), sources=sources)
 
 
-_ERROR = r"(?:[\w.]+(?:Error|Exception): )?"
+_ERROR = r"(?:(?:[\w.]+(?:Error|Exception)|Exception): )?"
 OUT_OF_MEMORY = re.compile(
     _ERROR + r"(?:"
     r"(?:torch_npu\.memory: \[ERROR\] \[\d+\] )?(?:NPU|CUDA|HIP|XPU|MPS) out of memory\b"
@@ -125,6 +126,13 @@ PATTERNS: tuple[Pattern, ...] = (
         FailureKind.PORT_IN_USE,
         Distance.ROOT,
         r"\[ERROR\] HCCL\(.*listen on ip\[.*\] and specific port\[\d+\] fail",
+        _SERVER,
+    ),
+    # A graph that could not be captured; for want of memory it is an OOM, which is looked for first.
+    _pattern(
+        FailureKind.GRAPH_CAPTURE,
+        Distance.ROOT,
+        _ERROR + r"Capture (?:cuda|npu|cpu) graph failed: ",
         _SERVER,
     ),
     # The device is not ours, or not well.

@@ -61,7 +61,7 @@ class Case:
 def server_cases() -> Iterator[Case]:
     expected = {
         "server_exits_at_start": (LAUNCH, "ended before it was ready"),
-        "capture_fails": (LAUNCH, "ended before it was ready"),
+        "capture_fails": (LAUNCH, "cause: graph_capture"),
         "server_never_ready": (LAUNCH, "was not ready after 4 s"),
         "port_moves": (LAUNCH, "was not ready after 4 s"),
         "healthy_then_hangs": (LAUNCH, "is ready and does not say what it runs with"),
@@ -70,7 +70,7 @@ def server_cases() -> Iterator[Case]:
         "wrong_effective_arg": ((FAULT, "contract_mismatch", "ready", "not_sent"), "max-running-requests"),
     }
     assert set(expected) == FAULTS["server"] - HARMLESS - {"log_truncated"}
-    by_word = {"wrong_effective_arg", "hangs_after_requests"}
+    by_word = {"wrong_effective_arg", "hangs_after_requests", "capture_fails"}
     wrong = (("argument", "max_running_requests"), ("value", 7))
     for name, (found, said) in expected.items():
         for role in ("prefill", "decode"):

@@ -61,6 +61,18 @@ def kind_of(*lines: str, source: Source = Source.SERVER) -> FailureKind:
             FailureKind.ASSERTION_ON_ARGUMENTS,
         ),
         (scheduler_traceback("AssertionError: capture_bs=[]"), FailureKind.ASSERTION_ON_ARGUMENTS),
+        (
+            scheduler_traceback("Exception: Capture cuda graph failed: ACL stream synchronize failed, 507035"),
+            FailureKind.GRAPH_CAPTURE,
+        ),
+        (
+            scheduler_traceback("Exception: Capture npu graph failed: error code is 507035, aicore exception"),
+            FailureKind.GRAPH_CAPTURE,
+        ),
+        (
+            scheduler_traceback("Exception: Capture cuda graph failed: NPU out of memory. Tried to allocate 2.25 GiB"),
+            FailureKind.OOM_AT_LOAD,
+        ),
         (scheduler_traceback(OOM), FailureKind.OOM_AT_LOAD),
         ([READY, *scheduler_traceback(OOM)], FailureKind.OOM_IN_RUN),
         (
