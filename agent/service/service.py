@@ -109,9 +109,9 @@ class Service:
     def remove_old(self) -> None:
         days = self._arrangement.file.keep_artifacts_days
         for job in self.studies if days is not None else ():
-            session = job.session
-            if session is not None and days is not None:
-                remove_old_artifacts(session.app, timedelta(days=days))
+            with job.beside() as session:
+                if session is not None and days is not None:
+                    remove_old_artifacts(session.app, timedelta(days=days))
 
     def leave(self, code: int = 0) -> None:
         """Begin nothing more. Whoever is in a tick unwinds at the next question or pause."""

@@ -5,8 +5,9 @@ Nothing is repaired in place. What broke is closed, said, and opened again later
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import structlog
@@ -43,6 +44,7 @@ class StudyJob:
         self.problem: str | None = None
         self.busy_since: float | None = None
         self._held = ExitStack()
+        self._in_use = threading.RLock()  # a study is not closed under a thread that uses it beside the tick
         self._next_try = float("-inf")
 
     @property
@@ -78,14 +80,21 @@ class StudyJob:
     def close(self) -> None:
         """Leave the study. Its hosts go on with what they do."""
         self.session = None
-        self._held.close()
+        with self._in_use:
+            self._held.close()
+
+    @contextmanager
+    def beside(self) -> Iterator[StudySession | None]:
+        """The open study, for a thread beside `tick`: it stays open until the thread is done with it."""
+        with self._in_use:
+            yield self.session
 
     def renew(self) -> None:
-        """Keep the rights of an open study. Called beside `tick`, by another thread."""
-        session = self.session
-        if session is not None:
-            session.app.drive.renew()
-            session.app.turn.renew()
+        """Keep the rights of an open study."""
+        with self.beside() as session:
+            if session is not None:
+                session.app.drive.renew()
+                session.app.turn.renew()
 
     def _go_on(self) -> None:
         if self.is_drained and self._is_told_to_leave():
