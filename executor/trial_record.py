@@ -7,6 +7,7 @@ from typing import Any
 
 from executor.standing import DONE
 from experiments.evidence import ServingEvidence
+from experiments.live import RankLive
 from experiments.measurement import Measurement
 from experiments.ports import JournalRow
 from experiments.trial import (
@@ -45,6 +46,7 @@ def record_of(trial_id: str, rows: Sequence[JournalRow]) -> TrialRecord:
         server_version=ready.get("version"),
         host_checks=tuple(checked.get("engine", [])),
         sources=(*checked.get("sources", []), *ready.get("sources", [])),
+        live=tuple(RankLive.model_validate(rank) for rank in (measured or {}).get("live", [])),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
 
 from experiments.evidence import ServingEvidence
+from experiments.live import RankLive
 from experiments.measurement import Measurement
 
 NOT_OBSERVED = "NOT_OBSERVED"
@@ -191,6 +192,7 @@ class TrialRecord(BaseModel):
     server_version: str | None = None
     host_checks: tuple[str, ...] = ()  # what the installed engine answered before anything was started
     sources: tuple[str, ...] = ()  # per server: the build as it reported itself, and its process
+    live: tuple[RankLive, ...] = ()  # what the servers answered while the load ran; the series is an artifact
 
     @model_validator(mode="after")
     def _either_measured_or_failed(self) -> Self:

@@ -18,6 +18,7 @@ from executor.remote_host import JobState, JobStatus, RemoteHost
 from executor.stage_result import Done, Faulted, StageResult, Unknown, Waiting
 from executor.stages.client_job import TTL_GRACE_S, launch_client
 from executor.stages.diagnosis import describe_dead, fault_of, head_of_log, states_of
+from executor.stages.live_sampling import LiveSampling
 from executor.stages.serving import is_up, service_of
 from executor.standing import fault_payload
 from executor.trial_context import TrialContext
@@ -56,7 +57,8 @@ def measure(context: TrialContext, intent: Mapping[str, Any]) -> StageResult:
     def is_over(state: JobState) -> bool:
         return not state.is_live or servers.have_died()
 
-    end = wait_for_job(context, host, load.job_id, context.timeout_s + TTL_GRACE_S, until=is_over)
+    with LiveSampling(context, service_of(context.payloads[Stage.LAUNCH])):
+        end = wait_for_job(context, host, load.job_id, context.timeout_s + TTL_GRACE_S, until=is_over)
     if end.state is not None and end.state.is_live and not end.cancelled and servers.have_died():
         return _cut_short(context, load)
     return _judge_end(context, load, end, watched=watched)

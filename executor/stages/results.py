@@ -15,6 +15,8 @@ import httpx
 
 from executor.bench.reading import read_measurement
 from executor.engines.evidence import Observed, fold_evidence
+from executor.engines.live_series import parse_series, summarise_series
+from executor.engines.loads import LoadSample
 from executor.engines.server_info import identity as identity_of
 from executor.engines.server_log import EffectiveSizes, LogRecord, PrefillBatch, ServerArguments, parse_server_log
 from executor.job_wait import wait_for_job
@@ -24,6 +26,7 @@ from executor.stage_result import Done, Faulted, StageResult
 from executor.stages.asking import ask
 from executor.stages.client_job import TTL_GRACE_S
 from executor.stages.diagnosis import head_of_log
+from executor.stages.live_sampling import SERIES
 from executor.stages.serving import service_of
 from executor.trial_context import TrialContext
 from executor.trial_plan import measure_job
@@ -42,6 +45,7 @@ MAX_DEPTH = 8
 CLIENT_LOG = "client.log"
 SUMMARY_LOG = "summary.log"  # of a summary that was made again: it prints what the client's own could not
 HTTP_TIMEOUT_S = 10.0
+ENOUGH_SAMPLES = 10
 
 
 def collect(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
@@ -68,9 +72,15 @@ def collect(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     if restarted:
         detail = f"{', '.join(restarted)} became another process between readiness and the end of the load"
         return Faulted(reason=Reason.ENVIRONMENT, detail=detail, sent=Sent.FINISHED)
-    artifacts += servers.files
+    artifacts += [*servers.files, *_live_series(context)]
     payload = {"artifacts": artifacts, "repaired": repaired, "cut_logs": servers.cut_logs}
     return Done(payload=payload, note=f"{len(artifacts)} files")
+
+
+def _live_series(context: TrialContext) -> list[dict[str, Any]]:
+    """What the servers answered while the load ran. A short load has none."""
+    path = context.artifacts / SERIES
+    return [_keep_bytes(context, SERIES, path.read_bytes())] if path.is_file() else []
 
 
 def _restarted(context: TrialContext) -> list[str]:
@@ -255,7 +265,14 @@ def analyse(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
         detail = f"{result.field}: {result.detail}"
         fault = Faulted(reason=result.reason, detail=detail, sent=Sent.FINISHED)
         return _with_server_death(context.payloads[Stage.MEASURE], fault)
-    return Done(payload={"measurement": result.model_dump(mode="json"), "evidence": evidence.model_dump(mode="json")})
+    live = summarise_series(_live(context))
+    payload = {
+        "measurement": result.model_dump(mode="json"),
+        "evidence": evidence.model_dump(mode="json"),
+        "live": [rank.model_dump(mode="json") for rank in live],
+    }
+    sampled = max((rank.samples for rank in live), default=0)
+    return Done(payload=payload, note=f"sampled live {sampled} times" if sampled else "")
 
 
 def _workload(context: TrialContext) -> Workload:
@@ -285,13 +302,21 @@ def _console(context: TrialContext) -> str | None:
 
 def _evidence(context: TrialContext) -> ServingEvidence:
     if Role.MIXED in context.plan.roles:
-        both = Observed(records=_records(context, Role.MIXED))
+        both = _observed(context, Role.MIXED)
         return fold_evidence(both, both, simulated=context.pool.simulated)
-    return fold_evidence(
-        Observed(records=_records(context, Role.PREFILL)),
-        Observed(records=_records(context, Role.DECODE)),
-        simulated=context.pool.simulated,
-    )
+    prefill, decode = _observed(context, Role.PREFILL), _observed(context, Role.DECODE)
+    return fold_evidence(prefill, decode, simulated=context.pool.simulated)
+
+
+def _observed(context: TrialContext, role: Role) -> Observed:
+    """Live samples stand for the queues only where there are enough of them: few say less than the log's lines."""
+    samples = _live(context).get(role, [])
+    return Observed(records=_records(context, role), samples=samples if len(samples) >= ENOUGH_SAMPLES else ())
+
+
+def _live(context: TrialContext) -> dict[Role, list[LoadSample]]:
+    path = context.artifacts / SERIES
+    return parse_series(path.read_text(errors="replace")) if path.is_file() else {}
 
 
 def _records(context: TrialContext, role: Role) -> list[LogRecord]:
