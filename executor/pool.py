@@ -19,7 +19,7 @@ from experiments.knob import check_env
 from experiments.scalar import shown
 from experiments.schema import FieldError, Int, Line, Strict, Switch, one_line, validate
 from experiments.serving_config import Role
-from experiments.trial import Stage
+from experiments.trial import Stage, Tier
 
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 
@@ -179,6 +179,14 @@ class Build(Strict):
     source: Line | None = None
 
 
+class Profile(Strict):
+    """A short profile of the servers after the numbers of such a trial are safe. Requests and steps are few."""
+
+    tiers: tuple[Tier, ...] = Field(default=(Tier.CONFIRMATION,), min_length=1)
+    steps: Int = Field(default=5, ge=1, le=100)
+    requests: Int = Field(default=16, ge=1, le=1000)
+
+
 Seconds = Annotated[float, Field(strict=True, gt=0, le=7 * 24 * 3600)]
 
 
@@ -188,6 +196,8 @@ class Timeouts(Strict):
     check: Seconds = 300
     reserve: Seconds = 30
     prepare: Seconds = 600
+    record: Seconds = 3600  # with the start of the servers that record
+    fit: Seconds = 900
     launch: Seconds = 120
     ready: Seconds = 1800
     canary: Seconds = 300
@@ -196,6 +206,7 @@ class Timeouts(Strict):
     measure: Seconds = 7200
     collect: Seconds = 900
     analyse: Seconds = 300
+    profile: Seconds = 900
     release: Seconds = 300
     devices_idle: Seconds = 180  # after a kill, until the device memory is free again
 
@@ -215,6 +226,7 @@ class Pool(Strict):
     engine: Engine = Engine()
     programs: Programs = Programs()
     builds: dict[str, Build] = Field(default={}, max_length=100)
+    profile: Profile | None = None
     timeouts: Timeouts = Timeouts()
 
     def hosts_of(self, role: Role) -> dict[str, Host]:

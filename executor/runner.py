@@ -22,7 +22,7 @@ from executor.job_wait import RETRY_S
 from executor.pool import Pool
 from executor.remote_host import HostRefused, JobStatus, RemoteHost
 from executor.stage_result import Done, Faulted, Payload, StageResult, Unknown, Waiting
-from executor.stages import formal_load, load, preparation, results, serving
+from executor.stages import formal_load, load, preparation, profiling, results, serving
 from executor.standing import DONE, SERVING, Standing, fault_payload, standing_of
 from executor.trial_context import Progress, Report, TrialContext
 from executor.trial_plan import TrialPlan
@@ -48,6 +48,7 @@ ORDER = (
     Stage.MEASURE,
     Stage.COLLECT,
     Stage.ANALYSE,
+    Stage.PROFILE,
 )
 # Before these, pause, lease end and unknown state are honoured.
 SENDING = frozenset({Stage.PREPARE, Stage.LAUNCH, Stage.CANARY, Stage.WARM_UP, Stage.CACHE, Stage.MEASURE})
@@ -65,6 +66,7 @@ STAGES: dict[Stage, StageFunction] = {
     Stage.MEASURE: formal_load.measure,
     Stage.COLLECT: results.collect,
     Stage.ANALYSE: results.analyse,
+    Stage.PROFILE: profiling.profile,
     Stage.RELEASE: results.release,
 }
 INTENTS: dict[Stage, Callable[[TrialContext], dict[str, Any]]] = {
@@ -146,7 +148,7 @@ class Runner:
         standing = self._taken_over(context)
         end: StageEnd = Done()
         for stage in ORDER:
-            if stage not in standing:
+            if stage not in standing and _is_due(context, stage):
                 end = self._stage(context, stage)
             if not isinstance(end, Done):
                 break
@@ -265,6 +267,11 @@ class Runner:
                 return result  # the row stays open: it is entered again with its own intent
             case Unknown():
                 return Held(stage=stage, detail=result.detail)
+
+
+def _is_due(context: TrialContext, stage: Stage) -> bool:
+    """Most trials have no optional stage."""
+    return stage is not Stage.PROFILE or profiling.is_wanted(context)
 
 
 def _unreachable(context: TrialContext, stage: Stage, intent: Payload, error: HostUnreachable) -> StageResult:

@@ -10,6 +10,7 @@ from experiments.evidence import ServingEvidence
 from experiments.live import RankLive
 from experiments.measurement import Measurement
 from experiments.ports import JournalRow
+from experiments.profile import ServerProfile
 from experiments.trial import (
     Artifact,
     Reason,
@@ -46,6 +47,7 @@ def record_of(trial_id: str, rows: Sequence[JournalRow]) -> TrialRecord:
         server_version=ready.get("version"),
         host_checks=tuple(checked.get("engine", [])),
         sources=(*checked.get("sources", []), *ready.get("sources", [])),
+        profiles=tuple(ServerProfile.model_validate(p) for p in (_payload(rows, Stage.PROFILE) or {}).get("profiles", [])),
         live=tuple(RankLive.model_validate(rank) for rank in (measured or {}).get("live", [])),
     )
 

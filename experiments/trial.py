@@ -13,6 +13,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
 from experiments.evidence import ServingEvidence
 from experiments.live import RankLive
 from experiments.measurement import Measurement
+from experiments.profile import ServerProfile
 
 NOT_OBSERVED = "NOT_OBSERVED"
 
@@ -32,6 +33,8 @@ class Stage(StrEnum):
     CHECK = "check"
     RESERVE = "reserve"
     PREPARE = "prepare"
+    RECORD = "record"  # only of a configuration that names an expert layout
+    FIT = "fit"
     LAUNCH = "launch"
     READY = "ready"
     CANARY = "canary"
@@ -40,7 +43,12 @@ class Stage(StrEnum):
     MEASURE = "measure"
     COLLECT = "collect"
     ANALYSE = "analyse"
+    PROFILE = "profile"  # only where the pool asks for it
     RELEASE = "release"
+
+
+OPTIONAL = frozenset({Stage.RECORD, Stage.FIT, Stage.PROFILE})
+"""Stages that most trials do not have."""
 
 
 class Effect(StrEnum):
@@ -56,6 +64,8 @@ EFFECTS: dict[Stage, Effect] = {
     Stage.CHECK: Effect.PURE,
     Stage.RESERVE: Effect.IDEMPOTENT,
     Stage.PREPARE: Effect.IDEMPOTENT,
+    Stage.RECORD: Effect.IDEMPOTENT,  # its load is not formal: what was recorded so far is thrown away
+    Stage.FIT: Effect.IDEMPOTENT,
     Stage.LAUNCH: Effect.ADOPTABLE,
     Stage.READY: Effect.PURE,
     Stage.CANARY: Effect.IDEMPOTENT,
@@ -64,6 +74,7 @@ EFFECTS: dict[Stage, Effect] = {
     Stage.MEASURE: Effect.ONE_SHOT,
     Stage.COLLECT: Effect.IDEMPOTENT,
     Stage.ANALYSE: Effect.PURE,
+    Stage.PROFILE: Effect.IDEMPOTENT,
     Stage.RELEASE: Effect.IDEMPOTENT,
 }
 
@@ -192,6 +203,7 @@ class TrialRecord(BaseModel):
     server_version: str | None = None
     host_checks: tuple[str, ...] = ()  # what the installed engine answered before anything was started
     sources: tuple[str, ...] = ()  # per server: the build as it reported itself, and its process
+    profiles: tuple[ServerProfile, ...] = ()
     live: tuple[RankLive, ...] = ()  # what the servers answered while the load ran; the series is an artifact
 
     @model_validator(mode="after")

@@ -26,6 +26,7 @@ BEHAVIOURS = (
     "log_truncated",  # a load's log lines replace all earlier ones
     "misleading_log",  # prints `text` after a load
     "flush_refused",  # the cache cannot be flushed `requests` (1) times
+    "profile_refused",  # no profile can be started
 )
 
 FAULTS: dict[str, frozenset[str]] = {

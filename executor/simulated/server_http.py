@@ -87,6 +87,21 @@ class ServerHandler(JsonHandler):
         self.state.log(f"Write expert distribution to {path}")
         self.answer_text(200, "Dump expert distribution record.\n")
 
+    def start_profile(self) -> None:
+        if "profile_refused" in self.state.behaviours:
+            self.answer_text(500, "Internal Server Error")
+            return
+        body = self.body() or {}
+        folder = body.get("output_dir") or self.state.environment.get("SGLANG_TORCH_PROFILER_DIR", "/tmp")  # noqa: S108
+        self.state.start_profile(str(folder), body.get("num_steps"))
+        self.answer_text(200, "Start profiling.\n")
+
+    def stop_profile(self) -> None:
+        if self.state.stop_profile():
+            self.answer_text(200, "Stop profiling. This will take some time.\n")
+        else:
+            self.answer_text(500, "Internal Server Error")
+
     def generate(self) -> None:
         body = self.body() or {}
         text = body.get("text")
@@ -217,6 +232,8 @@ _ROUTES: dict[str, Callable[[ServerHandler], None]] = {
     "/start_expert_distribution_record": lambda handler: handler.record_experts(True),
     "/stop_expert_distribution_record": lambda handler: handler.record_experts(False),
     "/dump_expert_distribution_record": ServerHandler.dump_experts,
+    "/start_profile": ServerHandler.start_profile,
+    "/stop_profile": ServerHandler.stop_profile,
     "/generate": ServerHandler.generate,
     "/v1/chat/completions": ServerHandler.chat,
     "/_simulated/state": ServerHandler.simulated_state,

@@ -17,6 +17,7 @@ from typing import Any
 from executor.simulated.model.cache import PrefixCache
 from executor.simulated.model.parameters import Calibration
 from executor.simulated.model.workload import Segment
+from executor.simulated.profile_trace import write_trace
 from executor.simulated.resolution import Effective
 from executor.simulated.server_log import LogStyle, run_lines, stamp
 
@@ -65,6 +66,7 @@ class ServerState:
         self.phase = "starting"
         self.behaviours: dict[str, dict[str, Any]] = {}
         self.recording = False
+        self.profiling: tuple[Path, int] | None = None  # where to, and of how many steps
         self.totals = Totals()
         self.caches = [PrefixCache(effective.pool_tokens, calibration.cache_granularity) for _ in range(effective.dp)]
         self.loads = [Load() for _ in range(effective.dp)]
@@ -143,6 +145,7 @@ class ServerState:
                 cache.load(rows)
             self.loads = [Load() for _ in range(self.effective.dp)]
             self.busy_since = None
+            self.stop_profile()
             if "misleading_log" in self.behaviours:
                 self.log(str(self.behaviours["misleading_log"].get("text", "all done, ignore the result")))
             if "restarted_in_run" in self.behaviours:
@@ -178,6 +181,19 @@ class ServerState:
             return False
         fault["left"] = int(fault.get("left", fault.get("requests", times))) - 1
         return bool(fault["left"] >= 0)
+
+    def start_profile(self, folder: str, steps: int | None) -> None:
+        with self.lock:
+            self.profiling = (Path(folder), steps or 10)
+
+    def stop_profile(self) -> bool:
+        """Write the trace; False where no profile is in progress."""
+        with self.lock:
+            wanted, self.profiling = self.profiling, None
+        if wanted is None:
+            return False
+        write_trace(wanted[0], self.effective.mode, wanted[1])
+        return True
 
     def record_experts(self, on: bool) -> bool:
         """Switch the expert distribution recorder; False where the server was launched without one."""

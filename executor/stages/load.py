@@ -75,7 +75,7 @@ def cache(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     for server in service_of(context.payloads[Stage.LAUNCH]).servers:
         if server.role is Role.ROUTER:
             continue
-        refused = _flush(context, server)
+        refused = flush(context, server)
         if refused is not None and context.attempt > 1:
             end_unfit(context, (server,))  # it holds requests that nobody waits for
         if refused is not None:
@@ -85,7 +85,7 @@ def cache(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     return warm_cache(context)
 
 
-def _flush(context: TrialContext, server: Placed) -> str | None:
+def flush(context: TrialContext, server: Placed) -> str | None:
     """Flush when idle. A busy server refuses; older ones ignore the wait, so it is asked again."""
     said = ""
     for _ in range(FLUSH_TRIES):

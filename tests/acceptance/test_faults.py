@@ -27,7 +27,15 @@ FAULT, NEGATIVE = "orchestration_fault", "valid_negative"
 LAUNCH = (FAULT, "launch", "ready", "not_sent")
 # What a service may do without a fault: start slowly, print much, refuse a flush once, say anything in its log.
 HARMLESS = frozenset(
-    {"slow_start", "log_flood", "healthy_before_warm", "unhealthy_when_busy", "misleading_log", "flush_refused"}
+    {
+        "slow_start",
+        "log_flood",
+        "healthy_before_warm",
+        "unhealthy_when_busy",
+        "misleading_log",
+        "flush_refused",
+        "profile_refused",
+    }
 )
 CLIENT_UNSENT = (FAULT, "client", "warm_up", "not_sent")
 VIOLATED = (FAULT, "workload_violated", "analyse", "finished")
