@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from executor.clock import Clock
-from experiments.agenda import Measure
+from experiments.agenda import Evaluate, Measure
 from experiments.approvals import grants
 from experiments.card import Card
 from experiments.control import ControlState, Mode, approves, may_start
@@ -47,9 +47,9 @@ class Authority:
         self.hear(reading)
         return reading
 
-    def refusal(self, study: Study, step: Measure, expected_s: float) -> str | None:
-        """Why this trial may not start now. The pool is taken last, when nothing else is in the way."""
-        card = step.card or study.open_card
+    def refusal(self, study: Study, step: Measure | Evaluate, expected_s: float) -> str | None:
+        """Why this may not start now. The pool is taken last, when nothing else is in the way."""
+        card = study.open_card
         why = self._refusal(study, card, switch_cost(study, step.config, card), expected_s)
         return why or self._ground() or self.turn()
 
@@ -74,9 +74,9 @@ class Authority:
 
         return ask
 
-    def wanted_approval(self, study: Study, step: Measure) -> Card | None:
+    def wanted_approval(self, study: Study, step: Measure | Evaluate) -> Card | None:
         """The card that this step waits for a word about, if it does."""
-        card, control = step.card or study.open_card, self._control(study)
+        card, control = study.open_card, self._control(study)
         if card is None or control.mode is not Mode.RUN:
             return None
         cost = switch_cost(study, step.config, card)

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from executor.pool import Pool
 from experiments.study import Study
-from experiments.trial import Stage
+from experiments.trial import EVALUATION, Stage
 
 MARGIN = 1.25  # runs differ; an estimate that is too short would let a load run past the end of the lease
 
@@ -30,4 +30,14 @@ def stage_estimates(study: Study, pool: Pool, *, requests: int) -> dict[Stage, f
     return {
         stage: min(pool.timeouts.of(stage), max(seen[stage]) * MARGIN) if seen[stage] else pool.timeouts.of(stage)
         for stage in Stage
+        if stage is not Stage.EVALUATE
     }
+
+
+def evaluation_s(study: Study, pool: Pool) -> float:
+    """Seconds of an evaluation with the start of its service: the longest that was seen, else the time-outs."""
+    stages = stage_estimates(study, pool, requests=1)
+    took = [entry.seconds for entry in study.all_evaluations() if entry.seconds is not None]
+    limit = pool.timeouts.of(Stage.EVALUATE)
+    command = min(limit, max(took) * MARGIN) if took else limit
+    return command + sum(stages[stage] for stage in EVALUATION if stage is not Stage.EVALUATE)

@@ -21,7 +21,7 @@ from langgraph.graph import END, START, StateGraph
 from agent.nodes import Nodes, node_of
 
 STEP_LIMIT = 100_000
-NODES = ("survey", "propose", "start", "execute", "close", "stop", "hold")
+NODES = ("survey", "propose", "start", "execute", "close", "evaluate", "stop", "hold")
 
 
 class GraphState(TypedDict):
@@ -55,6 +55,9 @@ class _Steps:
         self._nodes.close()
         return {}
 
+    def evaluate(self, state: GraphState) -> dict[str, Any]:
+        return {"waiting": self._nodes.evaluate() or ""}
+
     def stop(self, state: GraphState) -> dict[str, Any]:
         return {"ended": self._nodes.stop() or "stopped"}
 
@@ -63,7 +66,7 @@ class _Steps:
 
 
 def build_graph(nodes: Nodes) -> StateGraph[GraphState, None, GraphState, GraphState]:
-    """survey → propose | start | execute | close | stop | hold; all but stop lead back to survey, or wait."""
+    """survey → propose | start | execute | close | evaluate | stop | hold; all but stop lead back to it, or wait."""
     steps = _Steps(nodes)
     graph = StateGraph(GraphState)
     for name in NODES:
@@ -71,7 +74,7 @@ def build_graph(nodes: Nodes) -> StateGraph[GraphState, None, GraphState, GraphS
     graph.add_edge(START, "survey")
     graph.add_conditional_edges("survey", lambda state: state["next_node"])
     graph.add_edge("close", "survey")
-    for name in ("propose", "start", "execute", "hold"):
+    for name in ("propose", "start", "execute", "evaluate", "hold"):
         graph.add_conditional_edges(name, _go_on, {"survey": "survey", END: END})
     graph.add_edge("stop", END)
     return graph

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 import structlog
 
 from agent.authority import Authority, allowed_costs
-from agent.durations import expected_s
+from agent.durations import evaluation_s, expected_s
 from agent.planner.chain import Objections, choose_card
 from agent.planner.evidence import assemble_packet
 from agent.planner.port import Proposer
@@ -22,12 +23,16 @@ from executor.clock import Clock
 from executor.pool import Pool
 from executor.runner import Held, TrialEnd, Waiting
 from executor.trial_plan import TrialPlan
+from executor.trial_record import Evaluated
 from experiments.agenda import Close, Continue, Evaluate, Hold, Measure, Propose, Step, Stop, may_ask_model, next_step
+from experiments.card import Card
+from experiments.goal import Quality
 from experiments.knob import Cost
 from experiments.ledger import (
     ApprovalUsed,
     Finding,
     LedgerEntry,
+    QualityEvaluated,
     StopReason,
     StudyStopped,
     TrialFinished,
@@ -36,7 +41,10 @@ from experiments.ledger import (
     TrialStarted,
 )
 from experiments.ports import Gate
+from experiments.serving_config import ServingConfig
 from experiments.study import Study, TrialState
+from experiments.tier_load import load_of
+from experiments.trial import Tier
 from experiments.validity import usual_retokenized_ratio
 from experiments.verdict import entries_of_phase
 
@@ -49,6 +57,8 @@ class TrialRunner(Protocol):
     """Runs one trial to its end. Called again with the same plan it goes on; nothing is sent twice."""
 
     def run(self, plan: TrialPlan, gate: Gate, finding: Finding | None = None) -> TrialEnd: ...
+
+    def evaluate(self, plan: TrialPlan, gate: Gate) -> Evaluated | Waiting: ...
 
 
 @dataclass(kw_only=True)
@@ -160,6 +170,25 @@ class Nodes:
                 self.store.append([TrialFinished(at=now, record=end)])
                 return None
 
+    def evaluate(self) -> str | None:
+        """Have the outputs of a confirmed configuration evaluated, and append the answer. Else: why it waits."""
+        study = self.store.read()
+        step = next_step(study, self.clock.now())
+        if not isinstance(step, Evaluate):
+            return None
+        expected = evaluation_s(study, self.pool)
+        refusal = self.authority.refusal(study, step, expected)
+        if refusal is not None:
+            return refusal
+        plan = evaluation_plan(study, step.config, step.quality)
+        self.tell(f"evaluation {plan.trial_id}: the outputs of {step.card.name}")
+        end = self.runner.evaluate(plan, self.authority.gate(study, None, step.config, lambda: expected))
+        if isinstance(end, Waiting):
+            return end.why
+        self.tell(f"evaluation {plan.trial_id}: {end.outcome}: {end.detail}")
+        self.store.append([_evaluated(step.card, plan, end, self.clock.now())])
+        return None
+
     def hold(self) -> str | None:
         """Ask the host of an unknown end again: what it has on record by now needs no person. Else: why it waits."""
         study = self.store.read()
@@ -215,6 +244,35 @@ def plan_of(study: Study, trial: TrialState) -> TrialPlan:
     )
 
 
+def evaluation_plan(study: Study, config: ServingConfig, quality: Quality) -> TrialPlan:
+    """The next evaluation of this study, as the executor sees it: until its answer stands it keeps its id."""
+    goal = study.goal
+    return TrialPlan(
+        study_id=study.study_id,
+        trial_id=study.next_evaluation_id(),
+        tier=Tier.CONFIRMATION,
+        config=config,
+        scenario=goal.scenario,
+        load=load_of(study, config, Tier.CONFIRMATION),
+        floor=goal.window_floor,
+        native_rule=goal.native_rule,
+        evaluation=quality,
+    )
+
+
+def _evaluated(card: Card, plan: TrialPlan, end: Evaluated, at: datetime) -> QualityEvaluated:
+    return QualityEvaluated(
+        at=at,
+        card_digest=card.digest,
+        outcome=end.outcome,
+        detail=end.detail,
+        evaluation_id=plan.trial_id,
+        score=end.score,
+        seconds=end.seconds,
+        log=end.log,
+    )
+
+
 def _allowed_failures(study: Study) -> int:
     """Zero unless the goal says otherwise by a constraint of its own."""
     limits = [c.bound for c in study.goal.constraints if c.metric == "failed_requests"]
@@ -234,5 +292,7 @@ def node_of(step: Step) -> str:
             return "close"
         case Stop():
             return "stop"
-        case Hold() | Evaluate():
+        case Evaluate():
+            return "evaluate"
+        case Hold():
             return "hold"

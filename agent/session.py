@@ -22,7 +22,7 @@ from agent.status_report import Told, held_advice, publish
 from agent.workspace import Workspace
 from executor.service import tear_down
 from executor.trial_context import LEASE_TTL_S, Progress, Report
-from experiments.agenda import Measure, next_step
+from experiments.agenda import Evaluate, Measure, next_step
 from experiments.control import Mode
 from experiments.errors import HostError, TuningError
 from experiments.study import Study
@@ -153,7 +153,7 @@ class StudySession:
     def _ask_approval(self) -> None:
         study = self.study
         step = next_step(study, self.app.clock.now())
-        card = self.app.authority.wanted_approval(study, step) if isinstance(step, Measure) else None
+        card = self.app.authority.wanted_approval(study, step) if isinstance(step, Measure | Evaluate) else None
         if card is not None:
             self._notices.needs_approval(self.app, card)
 

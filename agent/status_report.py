@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
-from agent.bootstrap import Application
 from agent.records import Record
-from executor.trial_context import Progress
 from experiments.agenda import Close, Continue, Evaluate, Hold, Measure, Propose, Step, Stop, next_step
 from experiments.control import ControlState, Mode
 from experiments.errors import TuningError
@@ -25,6 +24,10 @@ from experiments.trial import Stage
 from state.control import ControlFile, ControlReading, write_status
 from state.drivers import Driver
 from state.views import CardCounts, CardRow, StudyRow, TrialRow
+
+if TYPE_CHECKING:  # everything that runs a trial, which takes a second to import and status does without
+    from agent.bootstrap import Application
+    from executor.trial_context import Progress
 
 FRESH = timedelta(minutes=2)  # the age up to which the driver's own words are believed
 
@@ -253,7 +256,7 @@ def describe_step(step: Step) -> str:
         case Close():
             return f"close the {step.tier} of card {step.card.name}"
         case Evaluate():
-            return f"evaluate the outputs of card {step.card.name}: {' '.join(step.command)}"
+            return f"evaluate the outputs of card {step.card.name}: {' '.join(step.quality.command)}"
         case Hold():
             return f"HELD: the end of trial {step.trial_id} is unknown: {step.detail}"
         case Stop():

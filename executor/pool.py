@@ -207,6 +207,7 @@ class Timeouts(Strict):
     collect: Seconds = 900
     analyse: Seconds = 300
     profile: Seconds = 900
+    evaluate: Seconds = 7200
     release: Seconds = 300
     devices_idle: Seconds = 180  # after a kill, until the device memory is free again
 

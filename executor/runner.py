@@ -22,16 +22,16 @@ from executor.job_wait import RETRY_S
 from executor.pool import Pool
 from executor.remote_host import HostRefused, JobStatus, RemoteHost
 from executor.stage_result import Done, Faulted, Payload, StageResult, Unknown, Waiting
-from executor.stages import formal_load, load, preparation, profiling, results, serving
+from executor.stages import evaluation, formal_load, load, preparation, profiling, results, serving
 from executor.standing import DONE, SERVING, Standing, fault_payload, standing_of
 from executor.trial_context import Progress, Report, TrialContext
 from executor.trial_plan import TrialPlan
-from executor.trial_record import record_of
+from executor.trial_record import Evaluated, evaluated_of, record_of
 from experiments.errors import HostError, HostUnreachable, InputError
 from experiments.ledger import Finding
 from experiments.ports import Gate, Journal, JournalRow
 from experiments.serving_config import Role
-from experiments.trial import Reason, Sent, Stage, TrialRecord
+from experiments.trial import EVALUATION, Reason, Sent, Stage, TrialRecord
 
 log = structlog.get_logger(__name__)
 
@@ -50,8 +50,11 @@ ORDER = (
     Stage.ANALYSE,
     Stage.PROFILE,
 )
+EVALUATION_ORDER = tuple(stage for stage in EVALUATION if stage is not Stage.RELEASE)
 # Before these, pause, lease end and unknown state are honoured.
-SENDING = frozenset({Stage.PREPARE, Stage.LAUNCH, Stage.CANARY, Stage.WARM_UP, Stage.CACHE, Stage.MEASURE})
+SENDING = frozenset(
+    {Stage.PREPARE, Stage.LAUNCH, Stage.CANARY, Stage.WARM_UP, Stage.CACHE, Stage.MEASURE, Stage.EVALUATE}
+)
 
 StageFunction = Callable[[TrialContext, Mapping[str, Any]], StageResult]
 STAGES: dict[Stage, StageFunction] = {
@@ -67,11 +70,13 @@ STAGES: dict[Stage, StageFunction] = {
     Stage.COLLECT: results.collect,
     Stage.ANALYSE: results.analyse,
     Stage.PROFILE: profiling.profile,
+    Stage.EVALUATE: evaluation.evaluate,
     Stage.RELEASE: results.release,
 }
 INTENTS: dict[Stage, Callable[[TrialContext], dict[str, Any]]] = {
     Stage.LAUNCH: serving.launch_intent,
     Stage.MEASURE: formal_load.measure_intent,
+    Stage.EVALUATE: evaluation.evaluate_intent,
 }
 
 
@@ -85,6 +90,11 @@ class Held:
 
 TrialEnd = TrialRecord | Held | Waiting
 StageEnd = Done | Faulted | Waiting | Held
+
+
+def order_of(plan: TrialPlan) -> tuple[Stage, ...]:
+    """The stages of this run up to its release."""
+    return ORDER if plan.evaluation is None else EVALUATION_ORDER
 
 
 class Runner:
@@ -113,6 +123,16 @@ class Runner:
                 return end
         self._attempt(context, Stage.RELEASE)
         return record_of(plan.trial_id, self._journal.rows(plan.trial_id))
+
+    def evaluate(self, plan: TrialPlan, gate: Gate) -> Evaluated | Waiting:
+        """Evaluate the outputs of a configuration, or go on with that. No formal load is sent."""
+        context = self._context(plan, gate)
+        if self._standing(context).ending is None:
+            end = self._run_stages(context)
+            if isinstance(end, Waiting):
+                return end
+        self._attempt(context, Stage.RELEASE)
+        return evaluated_of(self._journal.rows(plan.trial_id))
 
     def ask_again(self, plan: TrialPlan) -> str | None:
         """How the load of a held trial ended, if its host has that on record by now; None: a person has to look."""
@@ -147,7 +167,7 @@ class Runner:
         """Every stage that does not stand, up to the one that ends the trial."""
         standing = self._taken_over(context)
         end: StageEnd = Done()
-        for stage in ORDER:
+        for stage in order_of(context.plan):
             if stage not in standing and _is_due(context, stage):
                 end = self._stage(context, stage)
             if not isinstance(end, Done):
@@ -161,7 +181,7 @@ class Runner:
         the cache is prepared again, because nobody watched it; and servers that are gone are started again.
         """
         standing = self._standing(context)
-        for stage in ORDER:
+        for stage in order_of(context.plan):
             payload = standing.payload(stage)
             if payload is not None:
                 context.payloads[stage] = payload

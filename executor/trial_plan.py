@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from executor.engines.violation import Workload
 from executor.pool import Pool
-from experiments.goal import WindowFloor
+from experiments.goal import Quality, WindowFloor
 from experiments.scenario import Scenario
 from experiments.serving_config import Role, ServingConfig, digest
 from experiments.trial import Tier, TrialLoad
@@ -29,6 +29,7 @@ class TrialPlan:
     native_rule: str
     parent: ServingConfig | None = None  # what a card changes; None: the incumbent itself
     allowed_failures: int = 0
+    evaluation: Quality | None = None  # instead of a load: a command that looks at the outputs
     usual_retokenized_ratio: float | None = None  # of this workload's earlier valid runs; None: there is no history
 
     @property

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from executor.standing import DONE
 from experiments.evidence import ServingEvidence
+from experiments.ledger import QualityOutcome
 from experiments.live import RankLive
 from experiments.measurement import Measurement
 from experiments.ports import JournalRow
@@ -47,9 +49,36 @@ def record_of(trial_id: str, rows: Sequence[JournalRow]) -> TrialRecord:
         server_version=ready.get("version"),
         host_checks=tuple(checked.get("engine", [])),
         sources=(*checked.get("sources", []), *ready.get("sources", [])),
-        profiles=tuple(ServerProfile.model_validate(p) for p in (_payload(rows, Stage.PROFILE) or {}).get("profiles", [])),
+        profiles=tuple(
+            ServerProfile.model_validate(p) for p in (_payload(rows, Stage.PROFILE) or {}).get("profiles", [])
+        ),
         live=tuple(RankLive.model_validate(rank) for rank in (measured or {}).get("live", [])),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """How an evaluation ended. `not_evaluated`: it gave no answer, and `detail` says why."""
+
+    outcome: QualityOutcome
+    detail: str
+    score: float | None = None
+    seconds: float | None = None
+    log: Artifact | None = None
+
+
+def evaluated_of(rows: Sequence[JournalRow]) -> Evaluated:
+    """The end of an evaluation. Raises ValueError for one that is still open."""
+    found = _payload(rows, Stage.EVALUATE)
+    if found is not None:
+        log = None if found["log"] is None else Artifact.model_validate(found["log"])
+        return Evaluated(
+            outcome=found["outcome"], detail=found["detail"], score=found["score"], seconds=found["seconds"], log=log
+        )
+    fault = next((f for f in reversed(_faults(rows)) if f.stage is not Stage.RELEASE), None)
+    if fault is None:
+        raise ValueError("the evaluation is still open")
+    return Evaluated(outcome="not_evaluated", detail=f"{fault.stage}: {fault.reason}: {fault.detail}")
 
 
 def _payload(rows: Sequence[JournalRow], stage: Stage) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from experiments.card import Card
 from experiments.drift import Shift
+from experiments.goal import Quality
 from experiments.ledger import StopReason
 from experiments.serving_config import ServingConfig
 from experiments.study import Study
@@ -66,7 +67,11 @@ class Evaluate:
     """The outputs of a confirmed configuration are to be evaluated by the goal's command."""
 
     card: Card
-    command: tuple[str, ...]
+    quality: Quality
+
+    @property
+    def config(self) -> ServingConfig:
+        return self.card.config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,12 +237,12 @@ def _quality_step(study: Study) -> Evaluate | None:
     if card is not None:
         last = study.last_phase(card.digest)
         waits = last is not None and last.tier is Tier.CONFIRMATION
-        return Evaluate(card=card, command=quality.command) if waits else None
+        return Evaluate(card=card, quality=quality) if waits else None
     if not study.kept or study.kept[-1].quality != "not_evaluated":
         return None
     kept = study.cards[study.kept[-1].card_digest]
     tries = len(study.evaluations.get(kept.digest, []))
-    return Evaluate(card=kept, command=quality.command) if tries < FAULT_TRIES else None
+    return Evaluate(card=kept, quality=quality) if tries < FAULT_TRIES else None
 
 
 def _decided_phase(study: Study, card: Card) -> Close | None:

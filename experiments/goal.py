@@ -125,11 +125,34 @@ class BaselineFile(Strict):
     file: Line = Field(max_length=1000)
 
 
+class Score(Strict):
+    """The command's own figure: the last match of `pattern` in what it prints, and the least that passes."""
+
+    pattern: Line
+    min: Real
+
+    @field_validator("pattern")
+    @classmethod
+    def _one_group(cls, pattern: str) -> str:
+        try:
+            groups = re.compile(pattern).groups
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        if groups != 1:
+            raise ValueError(f"one group in brackets has to hold the figure; there are {groups}")
+        return pattern
+
+
 class Quality(Strict):
-    """An evaluation after confirmation. `required` makes it a gate of the keep."""
+    """An evaluation after confirmation, on the client's host. `required` makes it a gate of the keep.
+
+    Without a score, exit code 0 is passed and 1 is failed; with one, the figure decides and any other exit code than 0
+    is no answer.
+    """
 
     command: tuple[Line, ...] = Field(min_length=1, max_length=200)
     required: Switch
+    score: Score | None = None
 
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

@@ -30,12 +30,12 @@ from experiments.ledger import (
 )
 from experiments.ports import JournalRow
 from experiments.study import Study, TrialState, fold
-from experiments.trial import Route, Sent, Stage
+from experiments.trial import Artifact, Route, Sent, Stage
 
 DONE = "done"
 ENDED, LOST, GONE = "exited", frozenset({"lost", "lost_reboot", "corrupt"}), frozenset({"absent", "fenced"})
 LIVE = frozenset({"launching", "running", "unsupervised"})
-SENDING = frozenset({Stage.LAUNCH, Stage.CANARY, Stage.WARM_UP, Stage.CACHE, Stage.MEASURE})
+SENDING = frozenset({Stage.LAUNCH, Stage.CANARY, Stage.WARM_UP, Stage.CACHE, Stage.MEASURE, Stage.EVALUATE})
 
 
 class Invariant(StrEnum):
@@ -140,11 +140,20 @@ def _data_as_written(study: Study, history: History) -> Found:
         job = jobs.get(str(row.payload.get("job_id"))) if row.stage is Stage.MEASURE and row.outcome == DONE else None
         if job is not None and job.status == ENDED and row.payload.get("exit_code") != job.exit_code:
             yield row.trial_id, f"the journal has exit {row.payload.get('exit_code')}, its host {job.exit_code}"
-    for (trial_id, name), sha256 in (history.digests or {}).items():
-        record = study.trials[trial_id].record
-        for artifact in record.artifacts if record is not None else ():
-            if artifact.name == name and artifact.sha256 != sha256:
-                yield trial_id, f"artifact {name} is {'gone' if sha256 is None else 'not what was collected'}"
+    collected = {(run, artifact.name): artifact.sha256 for run, artifact in _collected(study)}
+    for (run, name), sha256 in (history.digests or {}).items():
+        if collected.get((run, name), sha256) != sha256:
+            yield run, f"artifact {name} is {'gone' if sha256 is None else 'not what was collected'}"
+
+
+def _collected(study: Study) -> Iterator[tuple[str, Artifact]]:
+    """Every raw file that the ledger names, with the trial or evaluation that it is of."""
+    for trial_id, trial in study.trials.items():
+        for artifact in trial.record.artifacts if trial.record is not None else ():
+            yield trial_id, artifact
+    for entry in study.all_evaluations():
+        if entry.evaluation_id is not None and entry.log is not None:
+            yield entry.evaluation_id, entry.log
 
 
 def _numbers_are_valid(study: Study, history: History) -> Found:
@@ -213,7 +222,7 @@ def _one_state(study: Study, history: History) -> Found:
             yield trial_id, "has a record, and a stage of it is still open in the journal"
         if failure is not None and not failure.detail:
             yield trial_id, f"ended as {failure.reason} without a detail"
-    for trial_id in {row.trial_id for row in history.rows} - set(study.trials):
+    for trial_id in {row.trial_id for row in history.rows} - set(study.trials) - study.evaluation_ids():
         yield trial_id, "the journal has stages of a trial that the ledger never started"
 
 
@@ -291,8 +300,8 @@ def _is_unsent(trial: TrialState, status: str, by_hand: Finding | None) -> bool:
 
 
 def _is_of(study: Study, job_id: str) -> bool:
-    """Servers are named after the study, clients after its trials."""
-    return job_id.startswith((f"{study.study_id}.", f"{study.study_id}-t"))
+    """Servers are named after the study, clients after its trials and evaluations."""
+    return job_id.startswith((f"{study.study_id}.", f"{study.study_id}-t", f"{study.study_id}-q"))
 
 
 def _dicts(value: object) -> list[Mapping[str, object]]:

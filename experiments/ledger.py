@@ -12,7 +12,7 @@ from experiments.classification import Classification
 from experiments.control import ControlState
 from experiments.goal import Goal
 from experiments.serving_config import ServingConfig
-from experiments.trial import Stage, Tier, TrialLoad, TrialRecord
+from experiments.trial import Artifact, Stage, Tier, TrialLoad, TrialRecord
 
 ENTRY_SCHEMA = 1
 
@@ -162,6 +162,10 @@ class QualityEvaluated(Entry):
     card_digest: str
     outcome: QualityOutcome
     detail: str
+    evaluation_id: str | None = None  # of its rows in the journal
+    score: float | None = None  # the command's own figure; None: the goal reads none, or there was none
+    seconds: float | None = None  # of the command
+    log: Artifact | None = None
 
 
 class ApprovalUsed(Entry):

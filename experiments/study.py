@@ -38,7 +38,7 @@ from experiments.ledger import (
 )
 from experiments.lifecycle import check_entry
 from experiments.serving_config import ServingConfig
-from experiments.trial import Reason, Route, Tier, TrialLoad, TrialRecord
+from experiments.trial import Reason, Route, Tier, TrialLoad, TrialRecord, evaluation_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +141,18 @@ class Study:
 
     def last_phase(self, card_digest: str) -> TrialsClassified | None:
         return next((p for p in reversed(self.phases) if p.card_digest == card_digest), None)
+
+    def next_evaluation_id(self) -> str:
+        """The id that the next evaluation has, until its answer stands."""
+        return evaluation_id(self.study_id, len(self.all_evaluations()) + 1)
+
+    def all_evaluations(self) -> list[QualityEvaluated]:
+        return [entry for tries in self.evaluations.values() for entry in tries]
+
+    def evaluation_ids(self) -> set[str]:
+        """Of every evaluation that ended, and of the one that may be under way."""
+        ended = {entry.evaluation_id for entry in self.all_evaluations() if entry.evaluation_id is not None}
+        return {*ended, self.next_evaluation_id()}
 
     def quality_of(self, card_digest: str) -> QualityOutcome:
         evaluations = self.evaluations.get(card_digest)

@@ -5,6 +5,7 @@ Rules that hold here: a fault is never a number, and a missing value is `None` (
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Self
 
@@ -28,7 +29,7 @@ class Tier(StrEnum):
 
 
 class Stage(StrEnum):
-    """The stages of a trial, in order."""
+    """The stages of a trial, in order. `evaluate` is no part of one: it stands where a load would, see `EVALUATION`."""
 
     CHECK = "check"
     RESERVE = "reserve"
@@ -44,7 +45,25 @@ class Stage(StrEnum):
     COLLECT = "collect"
     ANALYSE = "analyse"
     PROFILE = "profile"  # only where the pool asks for it
+    EVALUATE = "evaluate"
     RELEASE = "release"
+
+
+EVALUATION = (Stage.CHECK, Stage.RESERVE, Stage.LAUNCH, Stage.READY, Stage.CANARY, Stage.EVALUATE, Stage.RELEASE)
+"""The stages of an evaluation of a configuration's outputs, in order."""
+
+_EVALUATION_ID = re.compile(r"(.+)-q\d{3,}")
+
+
+def evaluation_id(study_id: str, number: int) -> str:
+    """The id of a study's n-th evaluation, from 1: its stages stand in the journal under it."""
+    return f"{study_id}-q{number:03d}"
+
+
+def study_of_evaluation(run_id: str) -> str | None:
+    """The study that an evaluation belongs to; None for the id of a trial."""
+    found = _EVALUATION_ID.fullmatch(run_id)
+    return None if found is None else found[1]
 
 
 OPTIONAL = frozenset({Stage.RECORD, Stage.FIT, Stage.PROFILE})
@@ -75,6 +94,7 @@ EFFECTS: dict[Stage, Effect] = {
     Stage.COLLECT: Effect.IDEMPOTENT,
     Stage.ANALYSE: Effect.PURE,
     Stage.PROFILE: Effect.IDEMPOTENT,
+    Stage.EVALUATE: Effect.IDEMPOTENT,  # no formal load: an attempt that was cancelled may be made again
     Stage.RELEASE: Effect.IDEMPOTENT,
 }
 

@@ -12,12 +12,12 @@ from sqlalchemy.exc import IntegrityError
 
 from experiments.errors import InvalidTransition
 from experiments.ports import JournalRow
-from experiments.trial import Stage
+from experiments.trial import Stage, study_of_evaluation
 from state.chain import canonical_json
 from state.drivers import check_epoch
 from state.engine import Store
 from state.errors import DriverRefused
-from state.models import FORMAL_SENDS, STAGE_JOURNAL, TRIALS
+from state.models import FORMAL_SENDS, STAGE_JOURNAL, STUDIES, TRIALS
 
 
 class SqlJournal:
@@ -119,7 +119,11 @@ def check_claim(trial_id: str, claimed: str | None, job_id: str) -> None:
 
 
 def _study_of(connection: Connection, trial_id: str) -> str:
+    """The study whose ledger started the trial, or which an evaluation is named after."""
     query = select(TRIALS.c.study_id).where(TRIALS.c.trial_id == trial_id)
+    evaluated = study_of_evaluation(trial_id)
+    if evaluated is not None:
+        query = select(STUDIES.c.id).where(STUDIES.c.id == evaluated)
     study_id = connection.execute(query).scalar_one_or_none()
     if study_id is None:
         raise DriverRefused(f"trial {trial_id}: no ledger has started it, so nobody may work on it")

@@ -22,6 +22,7 @@ from executor.remote_host import JobState, RemoteHost
 from experiments.errors import HostError
 from experiments.history import History, HostJob, Violation, check_history, unobserved
 from experiments.ledger import TrialStarted
+from experiments.study import fold
 from state.database import Database
 
 ASK_TIMEOUT_S = 15.0
@@ -76,10 +77,11 @@ def gather(
 ) -> History:
     entries = database.ledger().entries(study_id)
     trials = [entry.trial_id for entry in entries if isinstance(entry, TrialStarted)]
+    study = fold(entries)
     journal = database.journal(SystemClock().now)
     return History(
         entries=entries,
-        rows=[row for trial_id in trials for row in journal.rows(trial_id)],
+        rows=[row for run in (*trials, *sorted(study.evaluation_ids())) for row in journal.rows(run)],
         jobs=jobs,
         starts=starts,
         figures={trial_id: _stored_figures(database, trial_id) for trial_id in trials},
@@ -87,6 +89,13 @@ def gather(
             (trial_id, artifact.name): _digest_of(workspace.artifacts / trial_id / artifact.name)
             for trial_id in trials
             for artifact in database.views().artifacts(trial_id)
+        }
+        | {
+            (entry.evaluation_id, entry.log.name): _digest_of(
+                workspace.artifacts / entry.evaluation_id / entry.log.name
+            )
+            for entry in study.all_evaluations()
+            if entry.evaluation_id is not None and entry.log is not None
         },
         at_rest=_is_at_rest(workspace),
     )

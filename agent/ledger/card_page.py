@@ -28,15 +28,15 @@ from agent.ledger.figures import (
 )
 from agent.ledger.goal_section import goal_line, simulation_banner
 from agent.ledger.history import START, START_PAGE, Attempt, History
-from agent.ledger.trial_section import trial_blocks
+from agent.ledger.trial_section import file_link, trial_blocks
 from agent.ledger.tried_section import decided, outcome
 from agent.ledger.words import Words
 from experiments.comparison import Comparison
-from experiments.ledger import TrialsClassified
+from experiments.ledger import QualityEvaluated, TrialsClassified
 from experiments.metric import METRICS
 from experiments.serving_config import ServingConfig, diff
 from experiments.study import TrialState
-from experiments.trial import Tier
+from experiments.trial import NOT_OBSERVED, Tier
 
 
 def card_page(history: History, attempt: Attempt, artifacts: str | None, t: Words) -> Page:
@@ -50,7 +50,7 @@ def card_page(history: History, attempt: Attempt, artifacts: str | None, t: Word
         Heading(2, t("Exact difference"), "difference"),
         _difference(attempt, t),
         *_prediction_blocks(attempt, t),
-        *_verdict_blocks(history, attempt, t),
+        *_verdict_blocks(history, attempt, artifacts, t),
         Heading(2, t("Runs of this card"), "runs"),
         *(block for trial in attempt.trials for block in trial_blocks(trial, artifacts, t)),
         *_incumbent_blocks(history, name, artifacts, t),
@@ -152,7 +152,7 @@ def _inside(low: float, high: float, comparison: Comparison | None, t: Words) ->
     return t("yes") if low <= comparison.gain <= high else t("no")
 
 
-def _verdict_blocks(history: History, attempt: Attempt, t: Words) -> list[Block]:
+def _verdict_blocks(history: History, attempt: Attempt, artifacts: str | None, t: Words) -> list[Block]:
     blocks: list[Block] = [Heading(2, t("Verdict"), "verdict")]
     if not attempt.phases:
         blocks.append(Paragraph(t("No phase is decided.")))
@@ -160,7 +160,7 @@ def _verdict_blocks(history: History, attempt: Attempt, t: Words) -> list[Block]
         blocks += _phase_blocks(history, phase, t)
     if len(attempt.card.draft.change.parts) > 1:
         blocks.append(Paragraph(t("The effect belongs to the combination, not to either part.")))
-    return blocks + _quality_blocks(history, attempt, t)
+    return blocks + _quality_blocks(history, attempt, artifacts, t)
 
 
 def _phase_blocks(history: History, phase: TrialsClassified, t: Words) -> list[Block]:
@@ -192,15 +192,21 @@ def _basis_of_interval(comparison: Comparison, t: Words) -> str:
     return text
 
 
-def _quality_blocks(history: History, attempt: Attempt, t: Words) -> list[Block]:
+def _quality_blocks(history: History, attempt: Attempt, artifacts: str | None, t: Words) -> list[Block]:
     evaluations = history.study.evaluations.get(attempt.card.digest, [])
     if not evaluations:
         return []
-    rows = tuple((moment(e.at), t(e.outcome.replace("_", " ")), e.detail) for e in evaluations)
+    rows = tuple((moment(e.at), t(e.outcome.replace("_", " ")), e.detail, _printed(e, artifacts)) for e in evaluations)
     return [
         Heading(3, t("Quality of the outputs")),
-        Table((t("evaluated"), t("result"), t("detail")), rows),
+        Table((t("evaluated"), t("result"), t("detail"), t("what it printed")), rows),
     ]
+
+
+def _printed(evaluation: QualityEvaluated, artifacts: str | None) -> Inline:
+    if evaluation.log is None or evaluation.evaluation_id is None:
+        return NOT_OBSERVED
+    return file_link(evaluation.evaluation_id, evaluation.log, artifacts)
 
 
 def _runs_table(history: History, comparison: Comparison, t: Words) -> Table:

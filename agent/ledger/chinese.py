@@ -295,6 +295,7 @@ _CARD = {
     ),
     "Quality of the outputs": "输出质量",
     "evaluated": "评测时间",
+    "what it printed": "命令输出",
     "Runs of this card": "本卡片的运行",
     "Runs as the incumbent": "作为现任配置的运行",
     "Whole configuration": "完整配置",
@@ -362,6 +363,7 @@ _LABELS = {
     "measure": "正式测量",
     "collect": "采集",
     "analyse": "分析",
+    "evaluate": "质量评估",
     "release": "释放",
     # routes and reasons
     "orchestration fault": "编排故障",

@@ -173,11 +173,14 @@ def _stage_blocks(record: TrialRecord, t: Words) -> list[Block]:
 def _artifact_blocks(record: TrialRecord, artifacts: str | None, t: Words) -> list[Block]:
     if not record.artifacts:
         return []
-    rows = tuple((_file(record.trial_id, a, artifacts), size_figure(a.size), Code(a.sha256)) for a in record.artifacts)
+    rows = tuple(
+        (file_link(record.trial_id, a, artifacts), size_figure(a.size), Code(a.sha256)) for a in record.artifacts
+    )
     return [Table((t("raw file"), t("size"), "sha256"), rows, frozenset({1}))]
 
 
-def _file(trial_id: str, artifact: Artifact, artifacts: str | None) -> Inline:
+def file_link(trial_id: str, artifact: Artifact, artifacts: str | None) -> Inline:
+    """The raw file's name, linked where the folder of raw files is known."""
     href = None if artifacts is None else artifact_href(artifacts, trial_id, artifact.name)
     return Code(artifact.name) if href is None else FileLink(artifact.name, href)
 
