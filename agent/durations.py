@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from executor.pool import Pool
 from experiments.study import Study
-from experiments.trial import EVALUATION, Stage
+from experiments.trial import EVALUATION, OPTIONAL, Stage
 
 MARGIN = 1.25  # runs differ; an estimate that is too short would let a load run past the end of the lease
 
@@ -14,7 +14,8 @@ MARGIN = 1.25  # runs differ; an estimate that is too short would let a load run
 def expected_s(study: Study, pool: Pool, *, requests: int) -> float:
     """Seconds of a whole trial with this many requests: the slowest seen of each stage, with a margin.
 
-    A stage that was never seen counts with its time-out: what is not known to fit is not started.
+    A stage that was never seen counts with its time-out: what is not known to fit is not started. Those that most
+    trials do not have count from when they were seen; each asks again before it begins.
     """
     return sum(stage_estimates(study, pool, requests=requests).values())
 
@@ -30,7 +31,7 @@ def stage_estimates(study: Study, pool: Pool, *, requests: int) -> dict[Stage, f
     return {
         stage: min(pool.timeouts.of(stage), max(seen[stage]) * MARGIN) if seen[stage] else pool.timeouts.of(stage)
         for stage in Stage
-        if stage is not Stage.EVALUATE
+        if stage is not Stage.EVALUATE and (seen[stage] or stage not in OPTIONAL)
     }
 
 
