@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from executor.clock import Clock
-from executor.trial_context import Progress
+if TYPE_CHECKING:  # commands that only read say things through here, and should not wait for SSH to be imported
+    from executor.clock import Clock
+    from executor.trial_context import Progress
 
 WIDTH = 118
 QUIET_S = 5.0  # between two news of one stage where the output is not a terminal

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.entrypoints.console import printable
-from agent.entrypoints.operate import read_study
 from agent.records import open_for_reading
 from agent.status_report import Running, StatusReport, held_advice, read_report
 from agent.workspace import Workspace
@@ -171,6 +170,8 @@ def _duration(seconds: float) -> str:
 
 def show_item(root: Path, wanted: str) -> str:
     """A card by number, name or digest; a trial by its id or the end of it."""
+    from agent.entrypoints.operate import read_study
+
     workspace = Workspace(root.resolve())
     study = read_study(workspace)
     for digest, card in study.cards.items():
