@@ -20,7 +20,7 @@ from experiments.control import ControlState, Mode
 from experiments.errors import TuningError
 from experiments.goal import Budget
 from experiments.ledger import StudyOpened
-from experiments.trial import Stage
+from experiments.trial import OPTIONAL, Stage
 from state.control import ControlFile, ControlReading, write_status
 from state.drivers import Driver
 from state.views import CardCounts, CardRow, StudyRow, TrialRow
@@ -175,6 +175,7 @@ def _running(record: Record, study_id: str, now: datetime) -> Running | None:
     stages = tuple(
         StageLine(stage=stage, took_s=took.get(stage), expected_s=seen.get(stage), is_running=stage in begun)
         for stage in Stage
+        if stage in took or stage in begun or stage not in OPTIONAL | {Stage.EVALUATE}
     )
     return Running(trial=trial, stages=stages, eta_s=_eta(stages, begun, now))
 
