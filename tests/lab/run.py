@@ -43,6 +43,7 @@ class LabFailed(Exception):
 class Outcome:
     """What the lab saw, for build/lab.json."""
 
+    held: list[str] = field(default_factory=list)  # scenes in which everything was as it must be
     ledger: str = ""
     seconds: float = 0.0
     trials: int = 0
@@ -50,6 +51,8 @@ class Outcome:
     faults: list[dict[str, str]] = field(default_factory=list)
     cards: list[dict[str, str]] = field(default_factory=list)
     batches: dict[str, list[int]] = field(default_factory=dict)  # by cap: of every run of 8 requests
+    live_samples: dict[str, int] = field(default_factory=dict)  # by server: over all loads of the study
+    profiles: list[str] = field(default_factory=list)  # conclusions, or why there are none
     killed_decode: dict[str, str] = field(default_factory=dict)
     orphan: dict[str, str] = field(default_factory=dict)
 
@@ -66,13 +69,16 @@ def main() -> int:
     make_model()
     pool_file = write_hosts(folder / "hosts")
     pool = parse_pool(pool_file.read_bytes(), str(pool_file))
-    with running_hosts(folder / "hosts"):
-        for name in chosen:
-            say(f"== {name}")
-            SCENES[name](make_workspace(folder, name, pool_file), pool, outcome)
-    outcome.seconds = round(time.monotonic() - began, 1)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(asdict(outcome), indent=1) + "\n")
+    try:
+        with running_hosts(folder / "hosts"):
+            for name in chosen:
+                say(f"== {name}")
+                SCENES[name](make_workspace(folder, name, pool_file), pool, outcome)
+                outcome.held.append(name)
+    finally:  # what was seen before something failed is worth reading
+        outcome.seconds = round(time.monotonic() - began, 1)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(asdict(outcome), indent=1) + "\n")
     say(f"a ledger made from real servers: {outcome.ledger}" if outcome.ledger else "no study was asked for")
     say(f"figures: {options.out}")
     return 0
@@ -110,6 +116,8 @@ def undisturbed(workspace: Workspace, _: Pool, outcome: Outcome) -> None:
     outcome.cards = [describe_card(study, digest) for digest in study.cards]
     outcome.faults = [f for t in study.trials.values() for f in faults_of(t)]
     outcome.batches = {str(cap): counts for cap, counts in prefill_batches(study, workspace).items()}
+    outcome.live_samples = live_samples(study)
+    outcome.profiles = [note for t in study.trials.values() for note in profile_notes(t)]
     judge_study(study, workspace, outcome)
 
 
@@ -124,11 +132,27 @@ def judge_study(study: Study, workspace: Workspace, outcome: Outcome) -> None:
         expect(bool(counts), f"prefill-max-requests {cap} was measured")
         seen = f"prefill-max-requests {cap}: {counts} batches of 8 requests in the servers' own logs, {wanted} expected"
         expect(set(counts) == {wanted}, seen)
+    expect(all(outcome.live_samples.values()), f"both servers were sampled under load: {outcome.live_samples}")
+    expect(bool(outcome.profiles), f"servers were profiled: {outcome.profiles}")
     for trial in study.trials.values():
         record = trial.record
         if record is not None and record.measurement is not None:
             expect(record.server_version is not None, f"{record.trial_id} knows the version of its servers")
             expect(not record.measurement.simulated, f"{record.trial_id} is not simulated")
+
+
+def live_samples(study: Study) -> dict[str, int]:
+    """How often each server answered about its queues while a load ran."""
+    found = {"prefill": 0, "decode": 0}
+    for trial in study.trials.values():
+        for rank in () if trial.record is None else trial.record.live:
+            found[rank.role] += rank.samples
+    return found
+
+
+def profile_notes(trial: TrialState) -> list[str]:
+    record = trial.record
+    return [] if record is None else [s.note for s in record.stages if s.stage is Stage.PROFILE]
 
 
 def prefill_batches(study: Study, workspace: Workspace) -> dict[int, list[int]]:
