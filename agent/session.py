@@ -22,9 +22,9 @@ from agent.status_report import Told, held_advice, publish
 from agent.workspace import Workspace
 from executor.service import tear_down
 from executor.trial_context import LEASE_TTL_S, Progress, Report
-from experiments.agenda import Evaluate, Measure, next_step
+from experiments.agenda import Evaluate, Measure, may_ask_model, next_step
 from experiments.control import Mode
-from experiments.errors import HostError, TuningError
+from experiments.errors import HostError, StoreError, TuningError
 from experiments.study import Study
 
 log = structlog.get_logger(__name__)
@@ -83,6 +83,7 @@ class StudySession:
         self._standing: Standing | None = None
         self._seen: tuple[str | None, str | None, int] | None = None
         self._went_on_at = self.published_at = 0.0
+        self._is_without_model = False
         self.owes_machines = False  # the machines are to be given back, and could not be yet
         self.app = opened(self._report, voice.tell)
         self.news_at = self.app.clock.monotonic()
@@ -122,10 +123,21 @@ class StudySession:
         return may_change and waited >= RECHECK_S
 
     def publish(self) -> None:
-        """Write status.yaml, and hand over what people asked to be told of."""
+        """Write status.yaml, and hand over what people asked to be told of. A full disk is no reason to fail."""
         self.news_at = self.published_at = self.app.clock.monotonic()
-        publish(self.app, self._told)
-        self._notices.collect(self.app)
+        self._say_who_proposes()
+        try:
+            publish(self.app, self._told)
+            self._notices.collect(self.app)
+        except OSError as error:
+            log.warning("status.not_written", why=error.strerror)
+
+    def _say_who_proposes(self) -> None:
+        """Once: that the budget holds no further question to the language model."""
+        if self.app.nodes.planner is None or self._is_without_model or may_ask_model(self.study):
+            return
+        self._is_without_model = True
+        self._voice.tell("the budget for the language model is used up; rules and optimizer go on proposing")
 
     def close(self) -> None:
         self.app.close()
@@ -193,4 +205,11 @@ class StudySession:
         self.news_at = self.app.clock.monotonic()
         self._told = Told(waiting="", servers_up=True, progress=progress)
         if self.news_at - self.published_at >= PUBLISH_S:
+            self._publish_beside_a_stage()
+
+    def _publish_beside_a_stage(self) -> None:
+        """A database that is away for a moment must not end what a stage is doing."""
+        try:
             self.publish()
+        except StoreError as error:
+            log.warning("status.not_written", why=str(error))

@@ -8,6 +8,7 @@ an error of the journal itself is none, it ends the process.
 
 from __future__ import annotations
 
+import errno
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from executor.standing import DONE, SERVING, Standing, fault_payload, standing_o
 from executor.trial_context import Progress, Report, TrialContext
 from executor.trial_plan import TrialPlan
 from executor.trial_record import Evaluated, evaluated_of, record_of
-from experiments.errors import HostError, HostUnreachable, InputError
+from experiments.errors import HostError, HostUnreachable, InputError, StoreError
 from experiments.ledger import Finding
 from experiments.ports import Gate, Journal, JournalRow
 from experiments.serving_config import Role
@@ -55,6 +56,8 @@ EVALUATION_ORDER = tuple(stage for stage in EVALUATION if stage is not Stage.REL
 SENDING = frozenset(
     {Stage.PREPARE, Stage.LAUNCH, Stage.CANARY, Stage.WARM_UP, Stage.CACHE, Stage.MEASURE, Stage.EVALUATE}
 )
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 StageFunction = Callable[[TrialContext, Mapping[str, Any]], StageResult]
 STAGES: dict[Stage, StageFunction] = {
@@ -255,6 +258,8 @@ class Runner:
                 return _unreachable(context, stage, intent, error)
             except (HostError, InputError) as error:
                 return _refused(context, stage, intent, error)
+            except StoreError:
+                raise  # as an error of the journal: the stage is entered again when the record can be written
             except Exception as error:  # noqa: BLE001 - the one place: an unforeseen error is a recorded fault
                 return self._unforeseen(context, stage, intent, error)
             if isinstance(result, Done):
@@ -262,6 +267,8 @@ class Runner:
             return result
 
     def _unforeseen(self, context: TrialContext, stage: Stage, intent: Payload, error: Exception) -> StageResult:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            return Waiting(why=f"this machine's disk: {error.strerror}; make room, and the {stage} stage goes on")
         context.artifacts.mkdir(parents=True, exist_ok=True)
         kept = context.artifacts / f"{stage}.{context.attempt}.traceback.txt"
         kept.write_text("".join(traceback.format_exception(error)))

@@ -5,6 +5,7 @@ TuningError
 ├── InvalidTransition    an entry that the lifecycle table forbids
 ├── LedgerConflict       someone appended since we read
 ├── CardRejected         a draft that admission refuses, as an exception for callers that cannot go on
+├── StoreError           the record cannot be read or written now; `state.errors` says how
 ├── HostError
 │   ├── HostUnreachable  nothing was learned about the host
 │   ├── LeaseRefused     another owner holds the host, or our epoch is stale
@@ -44,6 +45,10 @@ class LedgerConflict(TuningError):
         super().__init__(
             f"study {study_id}: ledger is at position {actual}, this writer read it at {expected}; read again"
         )
+
+
+class StoreError(TuningError):
+    """The record cannot be read or written now, or not by this process. It is about no host and no trial."""
 
 
 class HostError(TuningError):

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 from agent.bootstrap import Application, Surroundings, open_application
+from agent.disk import disk_refusal
 from agent.entrypoints.console import Console
 from agent.logs import configure_logs
 from agent.nodes import Tell
@@ -35,7 +36,7 @@ def run_study(root: Path) -> int:
 
 
 def drive(root: Path, settings: Settings, console: Console) -> int:
-    around = Surroundings(database_url=url_from(os.environ))
+    around = Surroundings(database_url=url_from(os.environ), grounds=(lambda: disk_refusal(root),))
 
     def opened(report: Report, tell: Tell) -> Application:
         return open_application(root, settings, report=report, tell=tell, around=around)

@@ -6,7 +6,6 @@ Every job may be called at any time, may fail, and may be cut off by the end of 
 from __future__ import annotations
 
 import faulthandler
-import shutil
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 import structlog
 
 from agent.bootstrap import Application, Surroundings
+from agent.disk import disk_refusal
 from agent.drive import RENEW_S
 from agent.nodes import Tell
 from agent.notices import Notices
@@ -144,7 +144,10 @@ class Service:
             owner=self._arrangement.name,
             database_url=self._url,
             turns=self._turns,
-            grounds=(lambda: self._windows.refusal(self._clock.now()), lambda: self._disk_refusal(root)),
+            grounds=(
+                lambda: self._windows.refusal(self._clock.now()),
+                lambda: disk_refusal(root, self._arrangement.file.disk_free_gib),
+            ),
             keeps_rights=True,
             leave=self._leave_if_asked,
         )
@@ -158,13 +161,6 @@ class Service:
     def _leave_if_asked(self) -> None:
         if self.leaving.is_set():
             raise Leaving
-
-    def _disk_refusal(self, root: Path) -> str | None:
-        needed = self._arrangement.file.disk_free_gib
-        free = shutil.disk_usage(root).free / 2**30
-        if free >= needed:
-            return None
-        return f"the disk of the workspace is nearly full: {free:.1f} GiB are free, {needed:g} are wanted"
 
 
 def _has_ended(job: StudyJob) -> bool:

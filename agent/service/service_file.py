@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import AfterValidator, Field
 
+from agent.disk import FREE_GIB
 from agent.notices import Notice
 from agent.workspace import read_input
 from executor.pool import Argv
@@ -63,7 +64,7 @@ class ServiceFile(Strict):
     tick_s: Real = Field(default=2, ge=0.1, le=60)
     night_windows: tuple[Window, ...] = Field(default=(), max_length=50)
     keep_artifacts_days: Real | None = Field(default=None, gt=0)
-    disk_free_gib: Real = Field(default=2, ge=0)
+    disk_free_gib: Real = Field(default=FREE_GIB, ge=0)
     stuck_minutes: Real = Field(default=20, ge=1)
     restart_when_stuck: Switch = True
     notify: Tell = Tell()

@@ -72,6 +72,9 @@ class StudyJob:
         except TuningError as error:
             self._say(f"not driven now: {error}")
             self._write_problem(error)
+        except OSError as error:  # a disk that is full or gone; what it held up is gone on with when it is back
+            self._say(f"not driven now: {error.strerror or error}")
+            log.warning("study.os_error", study=self.root.name, error=error.strerror, errno=error.errno)
         finally:
             if not is_well:
                 self.close()

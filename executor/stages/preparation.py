@@ -9,7 +9,7 @@ from executor.engines.release import parse_release
 from executor.engines.size_rules import check_sizes
 from executor.engines.violation import Severity
 from executor.remote_host import Lease
-from executor.stage_result import Done, Faulted, StageResult
+from executor.stage_result import Done, Faulted, StageResult, Waiting
 from executor.stages.dataset import ensure_dataset
 from executor.stages.host_check import ask_engine
 from executor.trial_context import LEASE_TTL_S, TrialContext
@@ -45,7 +45,7 @@ def check(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
 
 
 def reserve(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
-    """Leases on all hosts in name order, all or none."""
+    """Leases on all hosts in name order, all or none. What another owner holds is waited for, and is no fault."""
     taken: dict[str, Lease] = {}
     for name in sorted(context.hosts):
         try:
@@ -53,7 +53,7 @@ def reserve(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
         except LeaseRefused as error:
             for other, lease in taken.items():
                 context.hosts[other].release(lease)
-            return Faulted(reason=Reason.ENVIRONMENT, detail=str(error), repairable=True)
+            return Waiting(why=f"{error}; nothing of theirs is touched, and it is asked for again")
     context.leases = taken
     return Done(payload={"epochs": {name: lease.epoch for name, lease in taken.items()}})
 
