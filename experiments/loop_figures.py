@@ -5,12 +5,14 @@ Stages never nest, so their times may be added; a request's latency is no wall t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 
 from experiments.card import novelty_key
+from experiments.knob import Cost
 from experiments.ledger import CardAdmitted, CardClosed, LedgerEntry
 from experiments.measurement import WindowKind
 from experiments.study import Study, TrialState
@@ -66,13 +68,16 @@ class LoopFigures:
     resends: int
     first_time_complete: float | None  # share of ended trials without any fault
     runs_per_decision: float | None
+    one_run_negatives: float | None  # share of negatives that a single run of the card closed
+    hot_cards: int  # cards that reused the running service
 
 
 def summarise_loop(study: Study, entries: Sequence[LedgerEntry]) -> LoopFigures:
     """`entries` are those that the study was folded from: only they say when a card was admitted and closed."""
+    runs = Counter(t.started.card_digest for t in study.trials.values())
+    negatives = [d for d, c in study.closed.items() if c.classification.route is Route.VALID_NEGATIVE]
     waits = times_to_decision(entries)
     ended = [t.record for t in study.trials.values() if t.record is not None]
-    of_cards = sum(1 for t in study.trials.values() if t.started.card_digest in study.closed)
     return LoopFigures(
         cards=len(study.cards),
         decided=len(study.closed),
@@ -82,7 +87,9 @@ def summarise_loop(study: Study, entries: Sequence[LedgerEntry]) -> LoopFigures:
         repeated_negatives=repeated_negatives(study),
         resends=sum(resends(t) for t in study.trials.values()),
         first_time_complete=_share(sum(_is_complete(r) for r in ended), len(ended)),
-        runs_per_decision=_share(of_cards, len(study.closed)),
+        runs_per_decision=_share(sum(runs[digest] for digest in study.closed), len(study.closed)),
+        one_run_negatives=_share(sum(runs[digest] == 1 for digest in negatives), len(negatives)),
+        hot_cards=sum(card.cost is Cost.HOT for card in study.cards.values()),
     )
 
 
@@ -165,9 +172,22 @@ def _beyond(time: StageTime, until: float | None) -> float:
 
 def stage_costs(study: Study) -> tuple[StageCost, ...]:
     """Wall time by stage over all trials that ended."""
-    costs = [c for t in study.trials.values() if t.record is not None for c in cost_of(t.record).stages]
+    costs: dict[Stage, list[StageCost]] = {stage: [] for stage in Stage}
+    for record in _records(study):
+        for cost in cost_of(record).stages:
+            costs[cost.stage].append(cost)
     return tuple(
         StageCost(stage=stage, attempts=sum(c.attempts for c in of), seconds=sum(c.seconds for c in of))
-        for stage in Stage
-        if (of := [c for c in costs if c.stage is stage])
+        for stage, of in costs.items()
+        if of
     )
+
+
+def formal_window_seconds(study: Study) -> float:
+    """The sum of the whole windows: the only time in which a load was being measured."""
+    found = [r.measurement.window(WindowKind.WHOLE) for r in _records(study) if r.measurement is not None]
+    return sum(window.duration_s for window in found if window is not None)
+
+
+def _records(study: Study) -> list[TrialRecord]:
+    return [trial.record for trial in study.trials.values() if trial.record is not None]

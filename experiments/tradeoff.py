@@ -58,7 +58,21 @@ def choice_metrics(study: Study) -> tuple[str, ...]:
     return tuple(dict.fromkeys(m for m in named if METRICS[m].field is not None and METRICS[m].better is not None))
 
 
-def find_options(study: Study, requests: int | None = None) -> tuple[Option, ...]:
+@dataclass(frozen=True, kw_only=True)
+class OptionSet:
+    """All options at one N, judged in one window."""
+
+    requests: int
+    window: WindowKind
+    metrics: tuple[str, ...]
+    options: tuple[Option, ...]
+
+    @property
+    def front(self) -> tuple[Option, ...]:
+        return non_dominated(self.options)
+
+
+def option_set(study: Study, requests: int | None = None) -> OptionSet:
     """Every configuration with a valid run at this N (None: the formal one), marked where another one dominates it.
 
     After a shift of the pool only runs since then count. Kept or not: "C128 and C90 both stay". At the formal N
@@ -73,11 +87,18 @@ def find_options(study: Study, requests: int | None = None) -> tuple[Option, ...
         usable = sample.tier is not Tier.SCREENING or wanted != formal
         if sample.load.requests == wanted and usable and sample.position >= study.drift.since:
             groups[sample.fingerprint].append(sample)
-    return _mark_dominated([_option(study, runs, window) for runs in groups.values()])
+    names, metrics = _names(study), choice_metrics(study)
+    noise = noise_of(study, study.goal.objective.metric, window).relative_sd
+    options = [_option(study, runs, window, names, noise) for runs in groups.values()]
+    return OptionSet(requests=wanted, window=window, metrics=metrics, options=_mark_dominated(options))
 
 
 def non_dominated(options: Sequence[Option]) -> tuple[Option, ...]:
     return tuple(o for o in options if o.is_candidate and not o.is_dominated)
+
+
+def find_options(study: Study, requests: int | None = None) -> tuple[Option, ...]:
+    return option_set(study, requests).options
 
 
 def choose(study: Study, prefer: str, requests: int | None = None) -> Choice | None:
@@ -89,7 +110,7 @@ def choose(study: Study, prefer: str, requests: int | None = None) -> Choice | N
     metrics = choice_metrics(study)
     if prefer not in metrics:
         raise ValueError(f"{prefer[:60]!r} is not among the figures of this study: {', '.join(metrics)}")
-    front = non_dominated(find_options(study, requests))
+    front = option_set(study, requests).front
     if not front:
         return None
     best = max(front, key=lambda o: _signed(o, prefer))
@@ -99,22 +120,23 @@ def choose(study: Study, prefer: str, requests: int | None = None) -> Choice | N
     return Choice(metric=prefer, option=chosen, equal=tuple(o for o in near if o is not chosen))
 
 
-def _name(study: Study, fingerprint: str) -> str:
-    """A configuration goes by the card that first tried it; the first one of all is `start`."""
-    if fingerprint == study.opened.starting.fingerprint():
-        return "start"
-    return next((c.name for c in study.cards.values() if c.config.fingerprint() == fingerprint), fingerprint)
+def _names(study: Study) -> dict[str, str]:
+    """By fingerprint. A configuration goes by the card that first tried it; the first one of all is `start`."""
+    cards = {card.config.fingerprint(): card.name for card in reversed(study.cards.values())}
+    return {**cards, study.opened.starting.fingerprint(): "start"}
 
 
-def _option(study: Study, runs: list[Sample], window: WindowKind) -> Option:
-    config, objective = runs[0].config, study.goal.objective.metric
+def _option(
+    study: Study, runs: list[Sample], window: WindowKind, names: Mapping[str, str], relative_sd: float
+) -> Option:
+    config = runs[0].config
     return Option(
-        name=_name(study, runs[0].fingerprint),
+        name=names.get(runs[0].fingerprint, runs[0].fingerprint),
         config=config,
         changes=diff(study.opened.starting, config),
         trial_ids=tuple(run.trial_id for run in runs),
         values={metric: _mean(runs, metric, window) for metric in choice_metrics(study)},
-        tolerance=STANDARD_ERRORS * noise_of(study, objective, window).relative_sd / math.sqrt(len(runs)),
+        tolerance=STANDARD_ERRORS * relative_sd / math.sqrt(len(runs)),
         violated=violations(study, runs, window),
         is_kept=any(kept.config == config for kept in study.kept),
     )
@@ -133,10 +155,22 @@ def _mean(runs: Sequence[Sample], metric: str, window: WindowKind) -> float | No
 
 
 def _mark_dominated(options: Sequence[Option]) -> tuple[Option, ...]:
-    candidates = [o for o in options if o.is_candidate]
-    return tuple(
-        _dominated(o) if o.is_candidate and any(_dominates(other, o) for other in candidates) else o for o in options
-    )
+    """Only an option to which nothing is superior by its bare figures can drive another one out: few of many."""
+    front: list[Option] = []
+    # In this order nothing is superior to an earlier one, so the front only ever grows.
+    for option in sorted((o for o in options if o.is_candidate), key=_point, reverse=True):
+        if not any(_is_no_worse(other, option) and _point(other) != _point(option) for other in front):
+            front.append(option)
+    return tuple(_dominated(o) if o.is_candidate and any(_dominates(f, o) for f in front) else o for o in options)
+
+
+def _point(option: Option) -> tuple[float, ...]:
+    """Every figure with its sign turned so that more is better."""
+    return tuple(_signed(option, metric) for metric in option.values)
+
+
+def _is_no_worse(one: Option, other: Option) -> bool:
+    return all(a >= b for a, b in zip(_point(one), _point(other), strict=True))
 
 
 def _dominated(option: Option) -> Option:
@@ -149,9 +183,7 @@ def _dominates(better: Option, option: Option) -> bool:
     The second half asks no tolerance, so that no option can be driven out by one that is itself a little worse
     somewhere: at least one of any set always stays.
     """
-    return all(_signed(better, m) >= _signed(option, m) for m in option.values) and any(
-        _better(better, option, m) for m in option.values
-    )
+    return _is_no_worse(better, option) and any(_better(better, option, m) for m in option.values)
 
 
 def _better(one: Option, other: Option, metric: str) -> bool:

@@ -24,13 +24,13 @@ from agent.ledger.progress_plot import progress_svg
 from agent.ledger.redaction import Redactor
 from agent.ledger.render import Renderer
 from agent.ledger.rows import COLUMNS, trial_rows
-from agent.ledger.tradeoff import ChoiceSet
 from agent.ledger.tradeoff_plot import tradeoff_svg
 from agent.ledger.tradeoff_section import tradeoff_sets
 from agent.ledger.words import Words
 from experiments.ledger import LedgerEntry
+from experiments.tradeoff import OptionSet
 
-Choices = tuple[ChoiceSet, ChoiceSet]
+Choices = tuple[OptionSet, OptionSet]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,9 +93,10 @@ _ANSWER = {
 _TRADE_OFFS = {
     "Trade-offs": "取舍",
     "Means over runs. A configuration is in the set if it keeps every constraint and no other is at least as good in "
-    "every column and better in one by more than the noise ({tolerance}). Runs of different N are never compared.": (
-        "表中为多次运行的均值。一个配置满足全部约束，且没有其他配置在每一列都不差于它、并在某一列好过它超出噪声（{tolerance}），"
-        "才算在取舍集合内。N 不同的运行从不互相比较。"
+    "every column and better in one by more than the noise of their means. Runs of different N are never compared, and "
+    "after a shift of the pool only runs since then count.": (
+        "表中为多次运行的均值。一个配置满足全部约束，且没有其他配置在每一列都不差于它、并在某一列好过它超出均值的噪声，"
+        "才算在取舍集合内。N 不同的运行从不互相比较；资源池发生漂移后，只计漂移之后的运行。"
     ),
     "Formal load": "正式负载",
     "Screening load (short runs, chosen from: not confirmed)": "短筛负载（短运行，仅用于挑选，未经确认）",
@@ -363,6 +364,9 @@ _LABELS = {
     "measure": "正式测量",
     "collect": "采集",
     "analyse": "分析",
+    "record": "录制专家分布",
+    "fit": "拟合专家布局",
+    "profile": "短剖析",
     "evaluate": "质量评估",
     "release": "释放",
     # routes and reasons

@@ -142,7 +142,11 @@ def earlier_faults(record: TrialRecord) -> list[StageFault]:
 
 def gather(entries: Sequence[LedgerEntry], redact: Callable[[str], str] = str) -> History:
     """Fold the entries and sort them by card, in one pass each. `redact` decides which names may be shown."""
-    study = fold(entries)
+    return gather_folded(fold(entries), entries, redact)
+
+
+def gather_folded(study: Study, entries: Sequence[LedgerEntry], redact: Callable[[str], str] = str) -> History:
+    """As `gather`, for a reader that keeps the fold and extends it: `study` must be the fold of these entries."""
     attempts: dict[str, Attempt] = {}
     for entry in entries:
         match entry:

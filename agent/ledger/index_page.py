@@ -8,13 +8,13 @@ from agent.ledger.goal_section import goal_blocks
 from agent.ledger.history import History
 from agent.ledger.loop_section import cost_blocks, open_blocks, prediction_blocks
 from agent.ledger.noise_section import noise_blocks
-from agent.ledger.tradeoff import ChoiceSet
 from agent.ledger.tradeoff_section import tradeoff_blocks
 from agent.ledger.tried_section import fault_blocks, refused_blocks, tried_blocks
 from agent.ledger.words import Words
+from experiments.tradeoff import OptionSet
 
 
-def index_page(history: History, choices: tuple[ChoiceSet, ChoiceSet], kept: str | None, t: Words) -> Page:
+def index_page(history: History, choices: tuple[OptionSet, OptionSet], kept: str | None, t: Words) -> Page:
     blocks: list[Block] = [
         *goal_blocks(history, t),
         *answer_blocks(history, t),

@@ -7,10 +7,10 @@ from dataclasses import asdict
 
 import orjson
 
-from agent.ledger.costs import loop_figures, stage_costs
 from agent.ledger.history import Attempt, History
 from agent.ledger.rows import trial_rows
 from experiments.card import Card
+from experiments.loop_figures import stage_costs, summarise_loop
 
 Redact = Callable[[str], str]
 SCHEMA = 1
@@ -38,8 +38,8 @@ def json_text(history: History, redact: Redact) -> str:
             {"trial": i.trial.started.trial_id, "ended_trial": i.ended_trial, **i.fault.model_dump(mode="json")}
             for i in history.incidents()
         ],
-        "stage_seconds": {str(cost.stage): cost.seconds for cost in stage_costs(history)},
-        "loop": asdict(loop_figures(history)),
+        "stage_seconds": {str(cost.stage): cost.seconds for cost in stage_costs(history.study)},
+        "loop": asdict(summarise_loop(history.study, history.entries)),
     }
     options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
     rows = [{k: redact(v) if isinstance(v, str) else v for k, v in row.items()} for row in trial_rows(history)]

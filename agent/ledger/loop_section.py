@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from agent.ledger.costs import formal_window_seconds, loop_figures, stage_costs
 from agent.ledger.document import Block, Bullets, Heading, Inline, PageLink, Paragraph, Table
 from agent.ledger.figures import duration_figure, figure, share_figure
 from agent.ledger.history import History
 from agent.ledger.predictions import calibrations
 from agent.ledger.words import Words
 from experiments.card import Source
+from experiments.loop_figures import formal_window_seconds, stage_costs, summarise_loop
 from experiments.trial import Stage
 
 
@@ -104,9 +104,9 @@ def _open_questions(history: History, t: Words) -> list[Inline]:
 
 
 def cost_blocks(history: History, t: Words) -> list[Block]:
-    costs = stage_costs(history)
+    costs = stage_costs(history.study)
     total = sum(c.seconds for c in costs)
-    formal = formal_window_seconds(history)
+    formal = formal_window_seconds(history.study)
     measured = sum(c.seconds for c in costs if c.stage is Stage.MEASURE)
     study = history.study
     elapsed = (study.last_at - study.opened.at).total_seconds()
@@ -156,7 +156,7 @@ def _beyond_text(total: float, formal: float, measured: float, t: Words) -> str:
 
 
 def _loop_blocks(history: History, t: Words) -> list[Block]:
-    loop = loop_figures(history)
+    loop = summarise_loop(history.study, history.entries)
     rows: tuple[tuple[Inline, ...], ...] = (
         (t("cards decided"), t("{n} of {all}", n=loop.decided, all=loop.cards)),
         (t("time from proposal to decision, median"), duration_figure(loop.time_to_decision_median_s)),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.ledger.plot_style import BAD, GOOD, GREY, INK, MANY, empty_figure, metric_axis, say_empty, svg_text
-from agent.ledger.tradeoff import Choice, ChoiceSet
 from agent.ledger.words import Words
+from experiments.tradeoff import Option, OptionSet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,7 +15,7 @@ MOST_COLUMNS = 3
 MOST_NAMES = 12  # more names than that cover one another
 
 
-def tradeoff_svg(choices: tuple[ChoiceSet, ChoiceSet], objective: str, t: Words, *, simulated: bool) -> str:
+def tradeoff_svg(choices: tuple[OptionSet, OptionSet], objective: str, t: Words, *, simulated: bool) -> str:
     formal, screened = choices
     rows = (formal,) if formal.requests == screened.requests else (formal, screened)
     others = [m for m in formal.metrics if m != objective][:MOST_COLUMNS] or [objective]
@@ -32,9 +32,9 @@ def tradeoff_svg(choices: tuple[ChoiceSet, ChoiceSet], objective: str, t: Words,
     return svg_text(figure, t, simulated=simulated)
 
 
-def _draw(axes: Axes, choices: ChoiceSet, other: str, objective: str, t: Words) -> None:
+def _draw(axes: Axes, choices: OptionSet, other: str, objective: str, t: Words) -> None:
     axes.set_xlabel(metric_axis(other, t), fontsize=9)
-    places = [(c, p) for c in choices.choices if (p := _place(c, other, objective)) is not None]
+    places = [(c, p) for c in choices.options if (p := _place(c, other, objective)) is not None]
     if not places:
         say_empty(axes, t)
     for marker, colour in (("x", BAD), ("o", GREY), ("o", GOOD)):
@@ -54,12 +54,12 @@ def _draw(axes: Axes, choices: ChoiceSet, other: str, objective: str, t: Words) 
             axes.annotate(_short(choice.name), place, (5, 4), textcoords="offset points", fontsize=8, color=INK)
 
 
-def _place(choice: Choice, other: str, objective: str) -> tuple[float, float] | None:
+def _place(choice: Option, other: str, objective: str) -> tuple[float, float] | None:
     x, y = choice.values.get(other), choice.values.get(objective)
     return None if x is None or y is None else (x, y)
 
 
-def _look(choice: Choice) -> tuple[str, str]:
+def _look(choice: Option) -> tuple[str, str]:
     if choice.violated:
         return "x", BAD
     return ("o", GREY) if choice.is_dominated else ("o", GOOD)

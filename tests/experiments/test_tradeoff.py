@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -171,6 +173,22 @@ def test_something_always_stays(figures: list[tuple[float, float]]) -> None:
                 for f in options
                 if f is not option
             )
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    figures=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=20),
+    tolerance=st.sampled_from([0.0, 0.02, 0.3]),
+)
+def test_front_is_what_comparing_every_pair_says(figures: list[tuple[int, int]], tolerance: float) -> None:
+    """Dominated exactly if some other is no worse in all figures and better beyond the noise in one."""
+    options = [_option(str(n), float(rate), float(ttft), tolerance) for n, (rate, ttft) in enumerate(figures)]
+    noise = math.hypot(tolerance, tolerance)
+    expected = [
+        any(a >= rate and b <= ttft and (a - rate > noise * rate or ttft - b > noise * ttft) for a, b in figures)
+        for rate, ttft in figures
+    ]
+    assert [option.is_dominated for option in _mark_dominated(options)] == expected
 
 
 @settings(deadline=None)
