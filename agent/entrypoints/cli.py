@@ -100,6 +100,22 @@ def status(folder: Workspace = HERE) -> None:
 
 
 @app.command()
+def dashboard(
+    folders: Annotated[list[Path], typer.Argument(help="The workspace folders to show.")],
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.")] = 8765,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A further name:port that browsers use; may be repeated.")
+    ] = None,
+) -> None:
+    """Show studies in a browser: what runs, why, what came out. Approve and pause from there."""
+    from agent.dashboard.server import Place
+    from agent.entrypoints.dashboard import run_dashboard
+
+    run_dashboard(folders, Place(host=host, port=port, names=tuple(allow_host or ())), typer.echo)
+
+
+@app.command()
 def pause(
     folder: Workspace = HERE, reason: Annotated[str, typer.Option()] = "", by: Annotated[str, typer.Option()] = ""
 ) -> None:

@@ -1,0 +1,60 @@
+"""The trial that runs, and the stream of news that keeps every open page current."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import StreamingResponse
+
+from agent.dashboard.load_series import load_plots, progress_plot
+from agent.dashboard.routes.common import AtSite, AtWatch
+from agent.dashboard.routes.study import sides_of
+from agent.dashboard.status_view import status_lines
+from agent.dashboard.view import render
+from agent.dashboard.watch import TooManyWatchers, Watch, read_count
+
+router = APIRouter()
+
+
+@router.get("/w/{key}/live")
+def live(request: Request, site: AtSite, watch: AtWatch) -> Any:
+    report = site.report()
+    running, last = report.running, report.last
+    of_trial = [] if running is None else [c for c in watch.counts if c.trial_id == running.trial.trial_id]
+    shown = None if last is None else last.trial_id
+    return render(
+        request,
+        "live.html",
+        site,
+        report=report,
+        study=report.study,
+        running=running,
+        lines=status_lines(report),
+        count=read_count(site) if running is not None and report.is_fresh else None,
+        rate=progress_plot(of_trial, simulated=report.study.simulated),
+        last=last,
+        plots=() if shown is None else load_plots(sides_of(site, shown), simulated=report.study.simulated),
+    )
+
+
+@router.get("/w/{key}/events")
+async def events(request: Request, watch: AtWatch) -> StreamingResponse:
+    try:
+        watch.join()
+    except TooManyWatchers:
+        raise HTTPException(503, "too many pages watch this workspace", {"Retry-After": "30"}) from None
+    session_id = request.scope["session_id"]
+
+    def is_welcome() -> bool:
+        return request.app.state.sessions.find(session_id) is not None
+
+    return StreamingResponse(_until_left(watch, is_welcome), media_type="text/event-stream")
+
+
+async def _until_left(watch: Watch, is_welcome: Any) -> Any:
+    try:
+        async for text in watch.stream(is_welcome):
+            yield text
+    finally:
+        watch.leave()

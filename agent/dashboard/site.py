@@ -1,0 +1,173 @@
+"""One workspace as the dashboard sees it: read models for lists, the folded ledger for pages, the operator's file.
+
+Opens for reading only and holds no lock of the study. The fold is kept and extended, so that a page after a new entry
+costs that entry and not the night.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from agent.authority import Authority
+from agent.bootstrap import read_pool
+from agent.ledger.history import History, gather_folded
+from agent.ledger.redaction import Redactor
+from agent.pages import private_names
+from agent.records import Record, open_for_reading
+from agent.status_report import StatusReport, read_report
+from agent.workspace import Workspace
+from executor.clock import Clock
+from experiments.errors import InputError, TuningError
+from experiments.ledger import LedgerEntry
+from experiments.study import Study, extend, fold
+from experiments.trial import Artifact
+from state.control import ControlFile, ControlReading
+from state.views import Pulse, Views
+
+
+class FileMark(NamedTuple):
+    """Whether a small file is still the one that was looked at."""
+
+    changed_ns: int
+    size: int
+    node: int
+
+
+class Mark(NamedTuple):
+    """Changes whenever something happens that a page could show."""
+
+    pulse: Pulse | None
+    control: FileMark | None
+    status: FileMark | None
+    trouble: str = ""
+
+
+class Site:
+    """Safe to share between threads. Before a study was opened, whatever reads it raises NoStudy."""
+
+    def __init__(self, root: Path, key: str, clock: Clock) -> None:
+        self.workspace, self.key, self.clock = Workspace(root.resolve()), key, clock
+        self._record: Record | None = None
+        self._study: Study | None = None
+        self._entries: list[LedgerEntry] = []
+        self._history: History | None = None
+        self._lock = threading.RLock()
+
+    @cached_property
+    def redact(self) -> Redactor:
+        """Takes the private names of the pool out of whatever is shown. Without a readable pool, by pattern alone."""
+        try:
+            return Redactor(private_names(read_pool(self.workspace)))
+        except InputError:
+            return Redactor()
+
+    @property
+    def record(self) -> Record:
+        """Opened at the first question after there is something to read."""
+        with self._lock:
+            if self._record is None:
+                self._record = open_for_reading(self.workspace)
+            return self._record
+
+    @property
+    def study_id(self) -> str:
+        return self.record.study_id()
+
+    @property
+    def views(self) -> Views:
+        return self.record.database.views()
+
+    def report(self) -> StatusReport:
+        return read_report(self.record, self.clock.now())
+
+    def control(self) -> ControlReading:
+        return ControlFile(self.workspace.control_file).read()
+
+    def authority(self) -> Authority:
+        """For questions only: nothing that it reads is written down."""
+        return Authority(control=ControlFile(self.workspace.control_file), clock=self.clock)
+
+    @contextmanager
+    def history(self) -> Iterator[History]:
+        """The whole study as of now. It grows in place, so that one reader at a time has it."""
+        with self._lock:
+            study_id = self.study_id
+            if self._study is not None and self._study.study_id != study_id:
+                self._study, self._history, self._entries = None, None, []
+            self._read_on(study_id)
+            if self._study is None:
+                raise TuningError(f"study {study_id}: its first entry is missing")
+            if self._history is None:
+                self._history = gather_folded(self._study, self._entries, self.redact)
+            yield self._history
+
+    def _read_on(self, study_id: str) -> None:
+        after = 0 if self._study is None else self._study.position
+        new = self.record.database.ledger().entries(study_id, after=after)
+        if not new:
+            return
+        self._history = None
+        self._entries.extend(new)
+        if self._study is None:
+            self._study = fold(self._entries)
+        else:
+            extend(self._study, new)
+
+    def mark(self) -> Mark:
+        """Cheap enough to be asked for twice a second. Never raises: that nothing can be read is news as well."""
+        control, status = _mark(self.workspace.control_file), _mark(self.workspace.status_file)
+        try:
+            return Mark(self.views.pulse(self.study_id), control, status)
+        except TuningError as error:
+            return Mark(None, control, status, trouble=str(error))
+
+    def artifact(self, trial_id: str, name: str) -> Path | None:
+        """A raw file that the record lists, if it lies where it should: nothing is reached by a link or by `..`."""
+        if all(artifact.name != name for artifact in self.artifacts(trial_id)):
+            return None
+        path, root = self.workspace.artifacts / trial_id / name, self.workspace.artifacts
+        real = path.resolve()
+        return real if real == root.resolve() / trial_id / name and real.is_file() else None
+
+    def artifacts(self, trial_id: str) -> tuple[Artifact, ...]:
+        """Of a trial of this study; of any other one, nothing."""
+        row = self.views.trial(trial_id)
+        return () if row is None or row.study_id != self.study_id else self.views.artifacts(trial_id)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._record is not None:
+                self._record.close()
+                self._record = None
+
+
+def sites_of(roots: list[Path], clock: Clock) -> dict[str, Site]:
+    """The workspaces by the name that they have in addresses. InputError for a folder that is none."""
+    sites: dict[str, Site] = {}
+    for root in roots:
+        if not root.is_dir():
+            raise InputError(str(root), 0, 0, "is not a folder; name the workspaces to show")
+        key = _key(root.resolve().name, sites)
+        sites[key] = Site(root, key, clock)
+    return sites
+
+
+def _key(name: str, taken: dict[str, Site]) -> str:
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in name).strip("-") or "workspace"
+    number = 1
+    while (key := plain if number == 1 else f"{plain}-{number}") in taken:
+        number += 1
+    return key
+
+
+def _mark(path: Path) -> FileMark | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return FileMark(found.st_mtime_ns, found.st_size, found.st_ino)

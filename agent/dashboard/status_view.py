@@ -1,0 +1,110 @@
+"""How a study stands, as short sentences for the overview. What only its driver knows is believed while it is fresh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.ledger.figures import MISSING, duration_figure
+from agent.status_report import StatusReport, held_advice
+from experiments.ledger import LedgerEntry, OperatorSpoke, TrialsClassified
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line of the overview. `mood`: good, bad, fault or plain."""
+
+    name: str
+    text: str
+    mood: str = "plain"
+
+
+def status_lines(report: StatusReport) -> tuple[Line, ...]:
+    may_take, why = report.may_take
+    return (
+        _now(report),
+        Line(name="waits because", text=_waiting(report)),
+        Line(name="next", text=_next(report)),
+        Line(
+            name="machines",
+            text=f"{'safe to take' if may_take else 'NOT safe to take'}: {why}",
+            mood="good" if may_take else "bad",
+        ),
+        _control(report),
+        Line(name="driver", text=report.driver.owner if report.driver else "nobody: no service drives this study"),
+        Line(name="budget", text=_budget(report)),
+    )
+
+
+def _now(report: StatusReport) -> Line:
+    study = report.study
+    if study.held_trial_id is not None:
+        return Line(name="now", text=f"HELD: the end of trial {study.held_trial_id} is unknown", mood="fault")
+    if study.stop_reason is not None:
+        return Line(name="now", text=f"ended ({study.stop_reason}): {study.stop_detail}")
+    if report.running is None:
+        return Line(name="now", text="no trial runs")
+    trial, eta = report.running.trial, report.running.eta_s
+    told = str(report.told.get("running") or "").partition(": ")[2] if report.is_fresh else ""
+    return Line(
+        name="now",
+        text=f"trial {trial.trial_id} ({trial.tier}: {trial.why}): {told or 'under way'}; "
+        f"ends in about {duration_figure(eta)}",
+        mood="good",
+    )
+
+
+def _waiting(report: StatusReport) -> str:
+    if report.study.stop_reason is not None:
+        return "the study ended"
+    return report.waiting or ("a trial runs" if report.running is not None else "it does not wait")
+
+
+def _next(report: StatusReport) -> str:
+    told = report.told.get("next") if report.is_fresh or report.study.stop_reason is not None else None
+    return str(told) if told else f"{MISSING}: the service says it, and none does now"
+
+
+def _control(report: StatusReport) -> Line:
+    reading = report.control
+    if reading.problem is not None:
+        return Line(name="control", text=f"PAUSED: {reading.problem}", mood="fault")
+    state = reading.state
+    until = state.authorized_until.isoformat(timespec="minutes") if state.authorized_until else "not set"
+    only = f", only {state.only.card}" if state.only is not None else ""
+    reason = f" ({state.reason})" if state.reason else ""
+    costs = ", ".join(state.allow) or "none"
+    text = f"{state.mode}{only}, by {state.by}{reason}; machines lent until {until}; free costs: {costs}"
+    return Line(name="control", text=text, mood="plain" if state.mode == "run" else "bad")
+
+
+def _budget(report: StatusReport) -> str:
+    budget, study = report.budget, report.study
+    end = report.now if study.stop_reason is None else study.last_at
+    hours = (end - report.budget_since).total_seconds() / 3600
+    trials = study.trials - report.trials_before
+    parts = [
+        f"{max(0, budget.trials - trials)} of {budget.trials} trials left",
+        f"{max(0.0, budget.hours - hours):.2f} of {budget.hours:g} h left",
+    ]
+    if budget.llm_tokens:
+        used = report.told.get("tokens_used")
+        left = f"{max(0, budget.llm_tokens - used):,}" if isinstance(used, int) else str(MISSING)
+        parts.append(f"{left} of {budget.llm_tokens:,} tokens left")
+    return ", ".join(parts)
+
+
+def held_help(report: StatusReport) -> str | None:
+    """What to check and which command settles it, where the end of a trial is unknown."""
+    held = report.study.held_trial_id
+    if held is None:
+        return None
+    return held_advice(held, (report.running.trial.detail or "") if report.running is not None else "")
+
+
+def words_of(entries: list[LedgerEntry], most: int) -> list[OperatorSpoke]:
+    """What operators said, newest first."""
+    return [e for e in reversed(entries) if isinstance(e, OperatorSpoke)][:most]
+
+
+def decisions_of(entries: list[LedgerEntry], most: int) -> list[TrialsClassified]:
+    return [e for e in reversed(entries) if isinstance(e, TrialsClassified)][:most]
