@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +21,8 @@ from experiments.errors import InputError
 from state.errors import StoreUnusable
 
 BUSY_MS = 10_000
-_PRAGMAS = (f"busy_timeout={BUSY_MS}", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
+_PRAGMAS = (f"busy_timeout={BUSY_MS}", "synchronous=FULL", "foreign_keys=ON")
+_WAL_PAUSE_S = 0.05
 _READ = {"tuneloop_read": True}
 
 
@@ -55,6 +57,22 @@ def _prepare_sqlite(connection: Any, _: ConnectionPoolEntry) -> None:
     connection.isolation_level = None  # the driver's own transaction mode begins none on SELECT
     for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}").close()
+    _write_ahead(connection)
+
+
+def _write_ahead(connection: Any) -> None:
+    """The change to WAL does not heed busy_timeout: of two first connections at once, one may be told "locked"."""
+    pause = threading.Event()
+    for _ in range(int(BUSY_MS / 1000 / _WAL_PAUSE_S)):
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").close()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+            pause.wait(_WAL_PAUSE_S)
+        else:
+            return
+    connection.execute("PRAGMA journal_mode=WAL").close()
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -31,6 +32,29 @@ def test_every_connection_is_durable_and_strict(tmp_path: Path, pragma: str, val
         with store.reading() as connection:
             assert value == connection.exec_driver_sql(f"PRAGMA {pragma}").scalar_one()
         store.engine.dispose()
+
+
+def test_first_connections_at_once_all_come_in(tmp_path: Path) -> None:
+    """Eight threads open new databases at the same instant: none is told that it is locked."""
+    for number in range(25):
+        errors, gate = list[Exception](), threading.Barrier(8)
+
+        def connect(path: Path, errors: list[Exception] = errors, gate: threading.Barrier = gate) -> None:
+            store = Store(make_engine(parse_url(path)))
+            gate.wait()
+            try:
+                with store.writing():
+                    """A transaction."""
+            except Exception as error:
+                errors.append(error)
+            store.engine.dispose()
+
+        threads = [threading.Thread(target=connect, args=(tmp_path / f"{number}.db",)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
 
 
 def test_a_reader_sees_one_moment(tmp_path: Path) -> None:
