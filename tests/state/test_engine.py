@@ -5,16 +5,16 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from experiments.errors import InputError, TuningError
 from state.database import open_database
-from state.engine import Store, make_engine, parse_url, shown
+from state.engine import Store, _prepare_sqlite, make_engine, parse_url, shown
 from state.errors import SchemaUnknown, StoreUnusable
 from tests.factories import a_night
 
@@ -34,27 +34,25 @@ def test_every_connection_is_durable_and_strict(tmp_path: Path, pragma: str, val
         store.engine.dispose()
 
 
-def test_first_connections_at_once_all_come_in(tmp_path: Path) -> None:
-    """Eight threads open new databases at the same instant: none is told that it is locked."""
-    for number in range(25):
-        errors, gate = list[Exception](), threading.Barrier(8)
+class Contended(sqlite3.Connection):
+    """As SQLite answers the loser of two first connections at once: at once, whatever its patience."""
 
-        def connect(path: Path, errors: list[Exception] = errors, gate: threading.Barrier = gate) -> None:
-            store = Store(make_engine(parse_url(path)))
-            gate.wait()
-            try:
-                with store.writing():
-                    """A transaction."""
-            except Exception as error:
-                errors.append(error)
-            store.engine.dispose()
+    refusals = 3
 
-        threads = [threading.Thread(target=connect, args=(tmp_path / f"{number}.db",)) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert errors == []
+    def execute(self, sql: str, *rest: Any) -> sqlite3.Cursor:
+        if "journal_mode" in sql and self.refusals:
+            self.refusals -= 1
+            raise sqlite3.OperationalError("database is locked")
+        return super().execute(sql, *rest)
+
+
+def test_a_first_connection_beside_another_comes_in(tmp_path: Path) -> None:
+    """That the file is just being changed to WAL by another process is waited for."""
+    connection = sqlite3.connect(tmp_path / "x.db", factory=Contended)
+    _prepare_sqlite(connection, None)  # type: ignore[arg-type]
+
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
 
 
 def test_a_reader_sees_one_moment(tmp_path: Path) -> None:
