@@ -7,7 +7,7 @@ before its successor starts. What is not ours is never touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from executor.engines.sglang_launch import (
@@ -19,12 +19,12 @@ from executor.engines.sglang_launch import (
     compile_server_launch,
 )
 from executor.failpoints import failpoint
-from executor.pool import Host
+from executor.pool import Host, Pool
 from executor.remote_host import JobSpec, JobState, RemoteHost
 from executor.trial_context import TrialContext
 from executor.trial_plan import role_of_server_job, server_job_prefix, service_key
 from experiments.errors import PortTaken
-from experiments.serving_config import Role, digest
+from experiments.serving_config import Role, ServingConfig, digest
 
 SERVER_TTL_S = 24 * 3600.0  # the host's own end of a server that nobody asks about any more
 CANCEL_PATIENCE_S = 60.0
@@ -118,7 +118,10 @@ def start_missing(context: TrialContext, intent: ServiceIntent) -> Iterator[tupl
             raise NotNow(blocked.reason)
         _refuse_stranger(host, server, _ports_of(context, server))
         context.say(f"starting {server.role}")
-        spec, lease = compile_job(context, server, intent), context.lease_on(server.host)
+        spec, lease = (
+            compile_job(context.pool, context.plan.config, server, intent.servers),
+            context.lease_on(server.host),
+        )
         failpoint(f"launch.{server.role}.before_send")
         state = host.launch(spec, lease)
         failpoint(f"launch.{server.role}.after_send")
@@ -148,19 +151,18 @@ def _refuse_stranger(host: RemoteHost, server: Placed, ports: tuple[int, ...]) -
             )
 
 
-def compile_job(context: TrialContext, server: Placed, intent: ServiceIntent) -> JobSpec:
-    """The whole command of one server or router, as data."""
-    pool, plan = context.pool, context.plan
+def compile_job(pool: Pool, config: ServingConfig, server: Placed, servers: Sequence[Placed]) -> JobSpec:
+    """The whole command of one server or router, as data. `servers`: all of them; the router has to know."""
     host = pool.hosts[server.host]
     if server.role is Role.ROUTER:
-        launch = compile_router_launch(plan.config, _router_placement(context, intent))
+        launch = compile_router_launch(config, _router_placement(pool, servers))
         program = pool.programs.router
     else:
         placement = ServerPlacement(
-            host=host.address, port=host.port, bootstrap_port=host.bootstrap_port, store_url=_store_url(context)
+            host=host.address, port=host.port, bootstrap_port=host.bootstrap_port, store_url=_store_url(pool)
         )
-        build = pool.build_named(plan.config.get_build(server.role))
-        launch = compile_server_launch(plan.config, server.role, placement)
+        build = pool.build_named(config.get_build(server.role))
+        launch = compile_server_launch(config, server.role, placement)
         launch = replace(launch, env={**build.env, **launch.env})
         program = (*build.server, "--model-path", pool.client.model_path)
     return JobSpec(
@@ -172,28 +174,28 @@ def compile_job(context: TrialContext, server: Placed, intent: ServiceIntent) ->
     )
 
 
-def _store_url(context: TrialContext) -> str | None:
+def _store_url(pool: Pool) -> str | None:
     """The handshake store of the Ascend transfer sits with the first prefill server."""
-    prefill = context.pool.hosts_of(Role.PREFILL)
+    prefill = pool.hosts_of(Role.PREFILL)
     first = next(iter(prefill.values()), None)
     return f"tcp://{first.address}:{first.bootstrap_port + 1}" if first is not None else None
 
 
-def _router_placement(context: TrialContext, intent: ServiceIntent) -> RouterPlacement:
-    router = context.pool.hosts[context.pool.router.on]
-    smg = context.pool.router.kind == "smg"
+def _router_placement(pool: Pool, servers: Sequence[Placed]) -> RouterPlacement:
+    router = pool.hosts[pool.router.on]
+    smg = pool.router.kind == "smg"
     return RouterPlacement(
         host=router.address,
-        port=context.pool.router.port,
-        prometheus_port=context.pool.router.prometheus_port,
-        prefill=_workers(context, intent, Role.PREFILL),
-        decode=_workers(context, intent, Role.DECODE),
+        port=pool.router.port,
+        prometheus_port=pool.router.prometheus_port,
+        prefill=_workers(pool, servers, Role.PREFILL),
+        decode=_workers(pool, servers, Role.DECODE),
         dialect=RouterDialect.SMG if smg else RouterDialect.SGLANG_ROUTER,
     )
 
 
-def _workers(context: TrialContext, intent: ServiceIntent, role: Role) -> tuple[Worker, ...]:
-    return tuple(_worker(context.pool.hosts[s.host], role) for s in intent.servers if s.role is role)
+def _workers(pool: Pool, servers: Sequence[Placed], role: Role) -> tuple[Worker, ...]:
+    return tuple(_worker(pool.hosts[s.host], role) for s in servers if s.role is role)
 
 
 def _worker(host: Host, role: Role) -> Worker:

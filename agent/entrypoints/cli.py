@@ -210,6 +210,36 @@ def ledger(
 
 
 @app.command()
+def choose(
+    prefer: Annotated[str, typer.Option(help="The figure that matters, such as ttft_mean.")],
+    folder: Workspace = HERE,
+    requests: Annotated[int | None, typer.Option("--requests", "-n", help="N; without it the formal one.")] = None,
+) -> None:
+    """Which configuration to take for the sake of one figure. Answered from the records; nothing is run."""
+    from agent.entrypoints.export import describe_choice
+
+    typer.echo(describe_choice(folder, prefer, requests))
+
+
+@app.command()
+def export(
+    out: Annotated[Path, typer.Argument(help="A new folder; with --bundle, a new .tar.gz file.")],
+    folder: Annotated[Path, typer.Option("--workspace", "-w", help="The workspace folder.")] = HERE,
+    card: Annotated[
+        str | None, typer.Option(help="A card's number, name or digest, or start; else the kept one.")
+    ] = None,
+    bundle: Annotated[
+        bool, typer.Option("--bundle", help="The ledger and a manifest of raw files, for review.")
+    ] = False,
+) -> None:
+    """Write the kept configuration as launch scripts and YAML, or the ledger as a bundle."""
+    from agent.entrypoints.export import export_bundle, export_configuration
+
+    for line in [export_bundle(folder, out)] if bundle else export_configuration(folder, out, card):
+        typer.echo(line)
+
+
+@app.command()
 def show(
     card: Annotated[str, typer.Argument(help="A card's number (c03), name or digest; or a trial id.")],
     folder: Annotated[Path, typer.Option("--workspace", "-w", help="The workspace folder.")] = HERE,

@@ -24,7 +24,7 @@ from executor.engines.host_check import (
 from executor.job_wait import wait_for_job
 from executor.pool import Argv, Build
 from executor.remote_host import HostRefused, JobSpec, JobStatus, RemoteHost
-from executor.service import Placed, ServiceIntent, compile_job
+from executor.service import Placed, compile_job
 from executor.trial_context import LEASE_TTL_S, TrialContext
 from executor.trial_plan import workload_of
 from experiments.serving_config import Kind, Role, diff, digest
@@ -110,7 +110,7 @@ def _ask_arguments(context: TrialContext, role: Role) -> ArgumentVerdict:
     """The installed parser on the very words that the server would be started with."""
     name, host = context.host_of(role)
     server = Placed(role=role, host=name, job_id="asked", port=context.pool.hosts[name].port, reused=False)
-    command = compile_job(context, server, ServiceIntent(servers=(), obsolete=()))
+    command = compile_job(context.pool, context.plan.config, server, ())
     words = command.argv[len(_build(context, role).server) :]
     return judge_arguments(_ask(context, role, host, ARGUMENT_PROGRAM, words) or "")
 
