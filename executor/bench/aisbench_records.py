@@ -140,7 +140,7 @@ def _table(rows: DetailRows, points: TimePoints, file: str) -> RequestTable:
 
 
 def _version(run: AISBenchRun) -> str | None:
-    """The version that the executor noted beside the results; AISBench writes none into them."""
+    """A version noted beside the results by whoever installed the client; AISBench writes none into them."""
     for note in (run.directory / "client_version.txt", run.directory.parents[2] / "client_version.txt"):
         if note.is_file():
             return short_error(note.read_text(encoding="utf-8", errors="replace")) or None
