@@ -27,15 +27,16 @@ from experiments.windows import NativeRule, WindowFloor
 SIZES = (10_000, 100_000, 1_000_000)
 _CHUNKS = 16
 _CONCURRENCY = 128
-_TEXT = "word " * 40
+_SHORT_PROMPT, _FIELD_PROMPT = 40, 13_000  # words; the second is about a 16K prompt: 65 KB of a row
+_FIELD_SIZE = 10_000
 
 
-def measure_speed(sizes: tuple[int, ...] = SIZES) -> dict[str, dict[str, float]]:
+def measure_speed(sizes: tuple[int, ...] = SIZES, prompt_words: int = _SHORT_PROMPT) -> dict[str, dict[str, float]]:
     """Per size: seconds of the bare pass, of reading, of summarising, their ratio, and the peak memory so far."""
     figures = {}
     for size in sizes:
         with tempfile.TemporaryDirectory(prefix="tuneloop-speed-") as folder:
-            write_run(Path(folder), size)
+            write_run(Path(folder), size, prompt_words)
             figures[str(size)] = _measure_one(Path(folder))
     return figures
 
@@ -84,8 +85,9 @@ def _summarise(table: RequestTable) -> float:
     return perf_counter() - began
 
 
-def write_run(folder: Path, size: int) -> None:
+def write_run(folder: Path, size: int, prompt_words: int = _SHORT_PROMPT) -> None:
     """A closed loop of `size` requests in the layout of one AISBench run."""
+    text = "word " * prompt_words
     directory = folder / "out" / "20260101_000000" / "performances" / "model"
     (directory / "db_data").mkdir(parents=True)
     rng = np.random.default_rng(42)
@@ -102,7 +104,7 @@ def write_run(folder: Path, size: int) -> None:
             steps = rng.uniform(0.01, 0.05, (count, _CHUNKS))
             points = starts[:, None] + np.concatenate((np.zeros((count, 1)), np.cumsum(steps, axis=1)), axis=1)
             database.executemany("INSERT INTO numpy_store (arr_blob) VALUES (?)", ((_npy(p),) for p in points))
-            rows.writelines(_row(first + i) for i in range(count))
+            rows.writelines(_row(first + i, text) for i in range(count))
         database.commit()
 
 
@@ -112,7 +114,7 @@ def _npy(points: np.ndarray[tuple[int], np.dtype[np.float64]]) -> bytes:
     return buffer.getvalue()
 
 
-def _row(index: int) -> bytes:
+def _row(index: int, prompt: str) -> bytes:
     return orjson.dumps(
         {
             "data_abbr": "load",
@@ -124,11 +126,11 @@ def _row(index: int) -> bytes:
             "output_tokens": _CHUNKS,
             "extra_perf_data": {},
             "extra_details_data": {},
-            "input": [{"role": "user", "content": _TEXT}],
+            "input": [{"role": "user", "content": prompt}],
             "uuid": f"{index:032x}",
             "turn_id": 0,
             "data_id": index,
-            "prediction": _TEXT,
+            "prediction": prompt,
             "db_name": "0badcafe.db",
         },
         option=orjson.OPT_APPEND_NEWLINE,
@@ -136,8 +138,10 @@ def _row(index: int) -> bytes:
 
 
 def main() -> int:
-    for size, figures in measure_speed().items():
-        sys.stdout.write(f"{size:>9} requests: " + ", ".join(f"{k} {v:g}" for k, v in figures.items()) + "\n")
+    short = [(f"{size:>9} requests", figures) for size, figures in measure_speed().items()]
+    field = [(f"{size:>9} of 16K", figures) for size, figures in measure_speed((_FIELD_SIZE,), _FIELD_PROMPT).items()]
+    for name, figures in [*short, *field]:
+        sys.stdout.write(f"{name}: " + ", ".join(f"{k} {v:g}" for k, v in figures.items()) + "\n")
     return 0
 
 
