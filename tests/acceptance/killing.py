@@ -16,7 +16,7 @@ from pathlib import Path
 from agent.workspace import Workspace
 from executor.failpoints import VARIABLE
 from experiments.study import Study
-from experiments.trial import Stage
+from experiments.trial import Reason, Stage
 from tests.acceptance.goal_text import goal_text
 from tests.acceptance.service import RESUMED, SEQUENCE
 from tests.acceptance.testbed import (
@@ -84,7 +84,8 @@ class Tally:
 
 def judge(workspace: Workspace, pool: PoolBed) -> Tally:
     """Hold what is left of a study against the clients' own counter and the ten invariants. Nothing was injected but
-    kills, so a trial without numbers is a lost one."""
+    kills, so a trial without numbers is a lost one, unless the installed engine itself said that it could teach nothing.
+    """
     study = read(workspace)
     starts = Counter(pool.starts())
     resumed = workspace.root / RESUMED
@@ -102,7 +103,9 @@ def judge(workspace: Workspace, pool: PoolBed) -> Tally:
 
 def _is_lost(study: Study, trial_id: str) -> bool:
     record = study.trials[trial_id].record
-    return record is None or record.measurement is None
+    if record is None or record.failure is None:
+        return record is None
+    return (record.failure.stage, record.failure.reason) != (Stage.CHECK, Reason.NO_SIGNIFICANT_GAIN)
 
 
 def _loss(study: Study, trial_id: str) -> str:
