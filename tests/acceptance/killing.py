@@ -84,7 +84,7 @@ class Tally:
 
 def judge(workspace: Workspace, pool: PoolBed) -> Tally:
     """Hold what is left of a study against the clients' own counter and the ten invariants. Nothing was injected but
-    kills, so a trial without numbers is a lost one, unless the installed engine itself said that it could teach nothing.
+    kills, so a trial without numbers is a lost one, unless the installed engine said that it could teach nothing.
     """
     study = read(workspace)
     starts = Counter(pool.starts())

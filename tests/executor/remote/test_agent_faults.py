@@ -252,6 +252,7 @@ def test_a_stopped_supervisor_is_running_and_can_be_cancelled(embedded: TestHost
     """A supervisor that someone stopped is not dead; its heartbeat grows old, and a cancel wakes it."""
     lease = lease_of(embedded)
     embedded.remote.launch(shell(embedded, "job", "exec sleep 60"), lease)
+    eventually(lambda: embedded.remote.poll("job").heartbeat_age_s is not None)
     os.kill(supervisor_of(embedded, "job"), signal.SIGSTOP)
     eventually(lambda: (embedded.remote.poll("job").heartbeat_age_s or 0) > 1.3)
     assert embedded.remote.poll("job").status is JobStatus.RUNNING

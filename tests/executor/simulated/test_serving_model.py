@@ -165,15 +165,22 @@ def test_a_wider_verify_costs_time_and_buys_tokens() -> None:
     assert without.duration > 1.2 * with_drafts.duration
 
 
+def _seconds_of(load: list[Request]) -> float:
+    started = time.process_time()
+    simulate(pool(), load, Load(concurrency=128, rate=6.0))
+    return time.process_time() - started
+
+
 @pytest.mark.slow
 def test_a_simulated_run_is_faster_than_3000_requests_a_second_and_linear() -> None:
-    """2560 requests of the 16K load take four times as long as 640, give or take, and less than a second."""
+    """2560 requests of the 16K load take four times as long as 640, give or take, and less than a second.
+
+    The best of three: beside other processes even the processor's own time depends on what they leave of its caches.
+    """
     seconds = {}
     for count in (640, 2560):
         load = requests(count)
-        started = time.process_time()
-        simulate(pool(), load, Load(concurrency=128, rate=6.0))
-        seconds[count] = time.process_time() - started
+        seconds[count] = min(_seconds_of(load) for _ in range(3))
     assert 2560 / seconds[2560] > 3000
     assert seconds[2560] / seconds[640] < 8
 
