@@ -41,4 +41,4 @@ def evaluation_s(study: Study, pool: Pool) -> float:
     took = [entry.seconds for entry in study.all_evaluations() if entry.seconds is not None]
     limit = pool.timeouts.of(Stage.EVALUATE)
     command = min(limit, max(took) * MARGIN) if took else limit
-    return command + sum(stages[stage] for stage in EVALUATION if stage is not Stage.EVALUATE)
+    return command + sum(stages.get(stage, 0.0) for stage in EVALUATION if stage is not Stage.EVALUATE)

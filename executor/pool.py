@@ -28,6 +28,10 @@ _SSH_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9A-Fa-f:]+")
 _HOST_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_FILE = re.compile(r"/|\.(?:json|pt)$")
+
+LAYOUT_FLAG = "init-expert-location"
+ENGINE_LAYOUTS = frozenset({"trivial"})  # placements that the engine knows by a word
 
 
 def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
@@ -179,6 +183,28 @@ class Build(Strict):
     source: Line | None = None
 
 
+class Recording(Strict):
+    """How the engine's own recorder of expert loads is run. The load is no formal one; its prompts are others."""
+
+    mode: Literal["stat", "stat_approx"] = "stat"
+    requests: Int = Field(default=64, ge=1, le=10_000)
+    concurrency: Int = Field(default=16, ge=1, le=10_000)
+
+
+class Fitting(Strict):
+    """How a layout is made from what was recorded. Redundant experts cost memory on every rank."""
+
+    algorithm: Literal["greedy"] = "greedy"
+    redundant_experts: Int = Field(default=0, ge=0, le=4096)
+
+
+class Layout(Strict):
+    """One expert layout, under the name that a card gives it: recorded, fitted and loaded when it is first wanted."""
+
+    record: Recording = Recording()
+    fit: Fitting = Fitting()
+
+
 class Profile(Strict):
     """A short profile of the servers after the numbers of such a trial are safe. Requests and steps are few."""
 
@@ -227,6 +253,7 @@ class Pool(Strict):
     engine: Engine = Engine()
     programs: Programs = Programs()
     builds: dict[str, Build] = Field(default={}, max_length=100)
+    layouts: dict[str, Layout] = Field(default={}, max_length=100)
     profile: Profile | None = None
     timeouts: Timeouts = Timeouts()
 
@@ -246,9 +273,29 @@ class Pool(Strict):
             raise InputError("pool.yaml", 0, 0, f"build {shown(name)} is not under builds; there are: {known}")
         return self.builds[str(name)]
 
+    def layout_named(self, value: object) -> Layout | None:
+        """The layout of this name; None for a file, a placement that is written out, a word of the engine, or nothing.
+
+        Raises InputError for a name that is not in the file: the engine would take it for a placement.
+        """
+        if not isinstance(value, str) or value in ENGINE_LAYOUTS or value.startswith("{") or _FILE.search(value):
+            return None
+        if value not in self.layouts:
+            known = ", ".join(self.layouts) or "none"
+            raise InputError("pool.yaml", 0, 0, f"layout {shown(value)} is not under layouts; there are: {known}")
+        return self.layouts[value]
+
     def engine_python_of(self, name: str, build: Build | None = None) -> str:
         """The interpreter on this machine that can import the engine and the model's tokenizer."""
         return (build and build.python) or self.engine.python or self.hosts[name].python
+
+    @model_validator(mode="after")
+    def _layouts_have_names(self) -> Pool:
+        for name in self.layouts:
+            if not _HOST_NAME.fullmatch(name) or name in ENGINE_LAYOUTS:
+                message = "a layout is named with lower-case letters, digits and dashes, and not like one of the engine"
+                raise FieldError(("layouts", name), message, at_key=True)
+        return self
 
     @model_validator(mode="after")
     def _names_exist(self) -> Pool:
@@ -302,3 +349,7 @@ def check_fit(pool: Pool, goal: Goal, file: str) -> None:
     if pool.cards.deployment != goal.scenario.deployment:
         message = f"the goal deploys {goal.scenario.deployment}, the cards of this pool are for "
         raise InputError(file, 0, 0, message + pool.cards.deployment)
+    for knob in goal.space.knobs:
+        if knob.name == LAYOUT_FLAG:
+            for value in knob.candidates():
+                pool.layout_named(value)

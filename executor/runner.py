@@ -20,10 +20,21 @@ import structlog
 from executor.clock import Clock
 from executor.failpoints import failpoint
 from executor.job_wait import RETRY_S
+from executor.layouts import named_layouts
 from executor.pool import Pool
 from executor.remote_host import HostRefused, JobStatus, RemoteHost
 from executor.stage_result import Done, Faulted, Payload, StageResult, Unknown, Waiting
-from executor.stages import evaluation, formal_load, load, preparation, profiling, results, serving
+from executor.stages import (
+    evaluation,
+    formal_load,
+    layout_fitting,
+    layout_recording,
+    load,
+    preparation,
+    profiling,
+    results,
+    serving,
+)
 from executor.standing import DONE, SERVING, Standing, fault_payload, standing_of
 from executor.trial_context import Progress, Report, TrialContext
 from executor.trial_plan import TrialPlan
@@ -41,6 +52,8 @@ ORDER = (
     Stage.CHECK,
     Stage.RESERVE,
     Stage.PREPARE,
+    Stage.RECORD,
+    Stage.FIT,
     Stage.LAUNCH,
     Stage.READY,
     Stage.CANARY,
@@ -54,7 +67,16 @@ ORDER = (
 EVALUATION_ORDER = tuple(stage for stage in EVALUATION if stage is not Stage.RELEASE)
 # Before these, pause, lease end and unknown state are honoured.
 SENDING = frozenset(
-    {Stage.PREPARE, Stage.LAUNCH, Stage.CANARY, Stage.WARM_UP, Stage.CACHE, Stage.MEASURE, Stage.EVALUATE}
+    {
+        Stage.PREPARE,
+        Stage.RECORD,
+        Stage.LAUNCH,
+        Stage.CANARY,
+        Stage.WARM_UP,
+        Stage.CACHE,
+        Stage.MEASURE,
+        Stage.EVALUATE,
+    }
 )
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -64,6 +86,8 @@ STAGES: dict[Stage, StageFunction] = {
     Stage.CHECK: preparation.check,
     Stage.RESERVE: preparation.reserve,
     Stage.PREPARE: preparation.prepare,
+    Stage.RECORD: layout_recording.record,
+    Stage.FIT: layout_fitting.fit,
     Stage.LAUNCH: serving.launch,
     Stage.READY: serving.ready,
     Stage.CANARY: serving.canary,
@@ -298,7 +322,13 @@ class Runner:
 
 def _is_due(context: TrialContext, stage: Stage) -> bool:
     """Most trials have no optional stage."""
-    return stage is not Stage.PROFILE or profiling.is_wanted(context)
+    match stage:
+        case Stage.RECORD | Stage.FIT:
+            return bool(named_layouts(context.pool, context.plan.config))
+        case Stage.PROFILE:
+            return profiling.is_wanted(context)
+        case _:
+            return True
 
 
 def _unreachable(context: TrialContext, stage: Stage, intent: Payload, error: HostUnreachable) -> StageResult:

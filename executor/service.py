@@ -19,6 +19,7 @@ from executor.engines.sglang_launch import (
     compile_server_launch,
 )
 from executor.failpoints import failpoint
+from executor.layouts import place_layouts
 from executor.pool import Host, Pool
 from executor.remote_host import JobSpec, JobState, RemoteHost
 from executor.trial_context import TrialContext
@@ -71,7 +72,8 @@ def plan_service(context: TrialContext) -> ServiceIntent:
 
 def _place(context: TrialContext, role: Role, jobs: Mapping[str, tuple[JobState, ...]]) -> Placed:
     name, _ = context.host_of(role)
-    prefix = server_job_prefix(context.plan, role, service_key(context.plan, context.pool, role))
+    key = service_key(context.plan, context.pool, role, context.layout_digest(role))
+    prefix = server_job_prefix(context.plan, role, key)
     return _choose(role, name, context.pool.hosts[name].port, prefix, jobs[name])
 
 
@@ -153,6 +155,7 @@ def _refuse_stranger(host: RemoteHost, server: Placed, ports: tuple[int, ...]) -
 
 def compile_job(pool: Pool, config: ServingConfig, server: Placed, servers: Sequence[Placed]) -> JobSpec:
     """The whole command of one server or router, as data. `servers`: all of them; the router has to know."""
+    config = place_layouts(pool, config)
     host = pool.hosts[server.host]
     if server.role is Role.ROUTER:
         launch = compile_router_launch(config, _router_placement(pool, servers))

@@ -87,6 +87,11 @@ class TrialContext:
     def say(self, text: str, done: int | None = None, total: int | None = None) -> None:
         self.report(Progress(trial_id=self.plan.trial_id, stage=self.stage, text=text, done=done, total=total))
 
+    def layout_digest(self, role: Role) -> str | None:
+        """Of the named expert layout that this trial loads for a role; None for a role without one."""
+        found = self.payloads.get(Stage.FIT, {}).get("layouts", {}).get(str(role))
+        return None if found is None else str(found["sha256"])
+
     @property
     def timeout_s(self) -> float:
         return self.pool.timeouts.of(self.stage)

@@ -42,10 +42,11 @@ class TrialPlan:
         return self.scenario.deployment == "pd"
 
 
-def service_key(plan: TrialPlan, pool: Pool, role: Role) -> str:
+def service_key(plan: TrialPlan, pool: Pool, role: Role, layout: str | None = None) -> str:
     """Identity of what one server must be: its settings, its place and its programs. 12 hex digits.
 
-    Client settings are not in it, so a change of C or r finds the running server again.
+    Client settings are not in it, so a change of C or r finds the running server again. `layout` is the digest of the
+    expert layout that stands behind a name.
     """
     place = {name: host.model_dump(mode="json") for name, host in pool.hosts_of(role).items()}
     parts = {
@@ -54,6 +55,7 @@ def service_key(plan: TrialPlan, pool: Pool, role: Role) -> str:
         "place": place,
         "program": list(pool.build_named(plan.config.get_build(role)).server),
         "model": pool.client.model_path,
+        **({} if layout is None else {"layout": layout}),
     }
     return digest(parts)[:12]
 

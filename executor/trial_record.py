@@ -33,6 +33,7 @@ def record_of(trial_id: str, rows: Sequence[JournalRow]) -> TrialRecord:
     if measured is None and last_fault is None:
         raise ValueError(f"trial {trial_id} is still open")
     checked = _payload(rows, Stage.CHECK) or {}
+    fitted = _payload(rows, Stage.FIT) or {}
     ready = _payload(rows, Stage.READY) or {}
     collected = _payload(rows, Stage.COLLECT) or {}
     return TrialRecord(
@@ -44,11 +45,13 @@ def record_of(trial_id: str, rows: Sequence[JournalRow]) -> TrialRecord:
         sent=Sent.FINISHED if measured is not None or last_fault is None else last_fault.sent,
         faults=tuple(faults),
         stages=_stage_times(rows),
-        artifacts=tuple(Artifact.model_validate(a) for a in collected.get("artifacts", [])),
+        artifacts=tuple(
+            Artifact.model_validate(a) for a in (*fitted.get("artifacts", []), *collected.get("artifacts", []))
+        ),
         adjusted=tuple(ready.get("adjusted", [])),
         server_version=ready.get("version"),
         host_checks=tuple(checked.get("engine", [])),
-        sources=(*checked.get("sources", []), *ready.get("sources", [])),
+        sources=(*checked.get("sources", []), *fitted.get("sources", []), *ready.get("sources", [])),
         profiles=tuple(
             ServerProfile.model_validate(p) for p in (_payload(rows, Stage.PROFILE) or {}).get("profiles", [])
         ),

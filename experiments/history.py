@@ -35,7 +35,9 @@ from experiments.trial import Artifact, Route, Sent, Stage
 DONE = "done"
 ENDED, LOST, GONE = "exited", frozenset({"lost", "lost_reboot", "corrupt"}), frozenset({"absent", "fenced"})
 LIVE = frozenset({"launching", "running", "unsupervised"})
-SENDING = frozenset({Stage.LAUNCH, Stage.CANARY, Stage.WARM_UP, Stage.CACHE, Stage.MEASURE, Stage.EVALUATE})
+SENDING = frozenset(
+    {Stage.RECORD, Stage.LAUNCH, Stage.CANARY, Stage.WARM_UP, Stage.CACHE, Stage.MEASURE, Stage.EVALUATE}
+)
 
 
 class Invariant(StrEnum):

@@ -49,7 +49,17 @@ class Stage(StrEnum):
     RELEASE = "release"
 
 
-EVALUATION = (Stage.CHECK, Stage.RESERVE, Stage.LAUNCH, Stage.READY, Stage.CANARY, Stage.EVALUATE, Stage.RELEASE)
+EVALUATION = (
+    Stage.CHECK,
+    Stage.RESERVE,
+    Stage.RECORD,
+    Stage.FIT,
+    Stage.LAUNCH,
+    Stage.READY,
+    Stage.CANARY,
+    Stage.EVALUATE,
+    Stage.RELEASE,
+)
 """The stages of an evaluation of a configuration's outputs, in order."""
 
 _EVALUATION_ID = re.compile(r"(.+)-q\d{3,}")

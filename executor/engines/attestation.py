@@ -77,6 +77,7 @@ def attest(body: Mapping[str, object], config: ServingConfig, role: Role, *, ver
         mismatches=(
             *_role_mismatch(body, role),
             *_version_mismatch(body, version),
+            *_recorder_mismatch(body, view),
             *mismatches,
             *_environment(body, config, role),
         ),
@@ -109,6 +110,15 @@ def _role_mismatch(body: Mapping[str, object], role: Role) -> tuple[Mismatch, ..
     if reported is _MISSING or _shown(reported) == wanted:
         return ()
     return (Mismatch(name="disaggregation-mode", wanted=wanted, reported=_shown(reported)),)
+
+
+def _recorder_mismatch(body: Mapping[str, object], view: RoleSettings) -> tuple[Mismatch, ...]:
+    """A recorder of expert loads that nobody configured costs time in every step."""
+    name = "expert-distribution-recorder-mode"
+    reported = body.get(name.replace("-", "_"))
+    if not reported or view.flags.get(name) is not None:
+        return ()
+    return (Mismatch(name=name, wanted=ABSENT, reported=_shown(reported)),)
 
 
 def _version_mismatch(body: Mapping[str, object], wanted: str | None) -> tuple[Mismatch, ...]:

@@ -70,6 +70,7 @@ def mechanisms_of(info: Mapping[str, Any]) -> ServerMechanisms:
     passes = info.get("prefill_delayer_max_delay_passes")
     return ServerMechanisms(
         layout=str(info["init_expert_location"]),
+        misfit=info.get("simulated_expert_misfit"),
         index_cache=_reuses_index(str(environment.get("SGLANG_INDEX_TOPK_FREQ", "2"))),
         compact=str(environment.get("SGLANG_DSPARK_COMPACT", "1")) not in ("", "0"),
         verify_budget=bool(environment.get("SGLANG_DSPARK_VERIFY_BUDGET")),

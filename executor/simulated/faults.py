@@ -27,6 +27,8 @@ BEHAVIOURS = (
     "misleading_log",  # prints `text` after a load
     "flush_refused",  # the cache cannot be flushed `requests` (1) times
     "profile_refused",  # no profile can be started
+    "dump_missing",  # the recorder of expert loads says that it wrote a dump, and there is none
+    "dump_cut_off",  # it wrote half of one
 )
 
 FAULTS: dict[str, frozenset[str]] = {

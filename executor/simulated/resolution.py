@@ -6,10 +6,13 @@ traceback that the real server prints before it exits with code 1.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from executor.simulated.model.experts import EXPERTS, misfit, refusal
 from executor.simulated.model.memory import graphs_fit, kv_tokens
 from executor.simulated.model.parameters import Calibration
 
@@ -31,10 +34,16 @@ class Effective:
     running_per_rank: int = 0
     pool_tokens: int = 0
     graph_sizes: tuple[int, ...] = ()
+    expert_misfit: float | None = None  # of the layout file, if one was read
 
     @property
     def mode(self) -> str:
         return str(self.arguments["disaggregation_mode"])
+
+    @property
+    def side(self) -> str:
+        """Whose tokens its experts see: decode's own, or those of prompts."""
+        return "decode" if self.mode == "decode" else "prefill"
 
     @property
     def dp(self) -> int:
@@ -55,6 +64,7 @@ def resolve(options: Mapping[str, Any], environment: Mapping[str, str], calibrat
     _chunking(effective)
     _balance(effective)
     _dispatch(effective, environment)
+    _experts(effective, calibration.name)
     _memory(effective, calibration)
     return effective
 
@@ -169,6 +179,23 @@ def _balance(effective: Effective) -> None:
         arguments["load_balance_method"] = "follow_bootstrap_room" if effective.mode == "prefill" else "round_robin"
     if arguments["init_expert_location"] != "trivial" and arguments["ep_dispatch_algorithm"] is None:
         arguments["ep_dispatch_algorithm"] = "static"
+
+
+def _experts(effective: Effective, model: str) -> None:
+    """Read the expert layout as the real server does; a path that is not here stands for a layout by its name."""
+    arguments = effective.arguments
+    path = Path(str(arguments["init_expert_location"]))
+    if path.suffix != ".json" or not path.is_file():
+        return
+    try:
+        placement = json.loads(path.read_text(encoding="utf-8"))["physical_to_logical_map"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise LaunchRefused("NotImplementedError", f"Unknown init_expert_location format ({error!r})") from None
+    slots, ranks = EXPERTS + int(arguments["ep_num_redundant_experts"] or 0), int(arguments["ep_size"])
+    why = refusal(placement, slots, ranks)
+    _refuse_unless(why is None, why or "")
+    effective.notices.append("init_expert_location from init_by_mapping using ServerArgs.init_expert_location")
+    effective.expert_misfit = misfit(placement, model, effective.side, ranks)
 
 
 def _dispatch(effective: Effective, environment: Mapping[str, str]) -> None:

@@ -22,6 +22,7 @@ def server_info(state: ServerState) -> dict[str, Any]:
     body: dict[str, Any] = {key: value for key, value in effective.arguments.items() if key != "config"}
     body |= {
         "simulated": True,
+        "simulated_expert_misfit": effective.expert_misfit,
         "simulated_environment": {
             name: state.environment[name] for name in MODEL_VARIABLES if name in state.environment
         },

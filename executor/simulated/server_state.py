@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from executor.simulated.model.cache import PrefixCache
+from executor.simulated.model.experts import recorded_counts
 from executor.simulated.model.parameters import Calibration
 from executor.simulated.model.workload import Segment
 from executor.simulated.profile_trace import write_trace
 from executor.simulated.resolution import Effective
 from executor.simulated.server_log import LogStyle, run_lines, stamp
-
-EXPERTS = 256
 
 
 @dataclass(slots=True)
@@ -65,7 +64,8 @@ class ServerState:
         self.lock = threading.RLock()
         self.phase = "starting"
         self.behaviours: dict[str, dict[str, Any]] = {}
-        self.recording = False
+        self.recording: int | None = None  # tokens seen before it was switched on
+        self.recorded = 0
         self.profiling: tuple[Path, int] | None = None  # where to, and of how many steps
         self.totals = Totals()
         self.caches = [PrefixCache(effective.pool_tokens, calibration.cache_granularity) for _ in range(effective.dp)]
@@ -199,8 +199,19 @@ class ServerState:
         """Switch the expert distribution recorder; False where the server was launched without one."""
         if not self.effective.arguments["expert_distribution_recorder_mode"]:
             return False
-        self.recording = on
+        with self.lock:
+            if on:
+                self.recording, self.recorded = self._tokens(), 0
+            elif self.recording is not None:
+                self.recorded, self.recording = self._tokens() - self.recording, None
         return True
+
+    def _tokens(self) -> int:
+        """Tokens whose experts this side computed."""
+        totals = self.totals
+        return (
+            totals.generated_tokens if self.effective.side == "decode" else totals.prompt_tokens - totals.cached_tokens
+        )
 
     def dump_experts(self) -> Path | None:
         """Write what was recorded; a file that `--init-expert-location` reads. None without a recorder."""
@@ -208,8 +219,13 @@ class ServerState:
             return None
         folder = Path(self.environment.get("SGLANG_EXPERT_DISTRIBUTION_RECORDER_DIR", "/tmp"))  # noqa: S108
         path = folder / f"expert_distribution_recorder_{self.now():.6f}.json"
-        counts = [[self.totals.prompt_tokens + expert for expert in range(EXPERTS)]]
-        path.write_text(json.dumps({"simulated": True, "rank": 0, "logical_count": counts}), encoding="utf-8")
+        if "dump_missing" in self.behaviours:
+            return path
+        counts = recorded_counts(self.calibration.name, self.effective.side, self.recorded)
+        text = json.dumps({"simulated": True, "rank": 0, "logical_count": counts})
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(text[: len(text) // 2] if "dump_cut_off" in self.behaviours else text, encoding="utf-8")
+        self.recorded = 0
         return path
 
     def accept_length(self) -> float | None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from executor.artifacts import keep_bytes
 from executor.bench.reading import read_measurement
 from executor.engines.evidence import Observed, fold_evidence
 from executor.engines.live_series import parse_series, summarise_series
@@ -64,9 +63,9 @@ def collect(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     if not any("_details" in f or f.endswith(".jsonl") for f in found):
         return _with_server_death(measured, _no_data(context, measured))
     artifacts = [_keep(context, host, str(measured["cwd"]), path) for path in found]
-    artifacts.append(_keep_bytes(context, CLIENT_LOG, _whole_log(host, measure_job(context.plan), 0)))
+    artifacts.append(keep_bytes(context.artifacts, CLIENT_LOG, _whole_log(host, measure_job(context.plan), 0)))
     if repaired:
-        artifacts.append(_keep_bytes(context, SUMMARY_LOG, _whole_log(host, _summary_job(context), 0)))
+        artifacts.append(keep_bytes(context.artifacts, SUMMARY_LOG, _whole_log(host, _summary_job(context), 0)))
     servers = _server_files(context)
     restarted = _restarted(context)
     if restarted:
@@ -80,7 +79,7 @@ def collect(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
 def _live_series(context: TrialContext) -> list[dict[str, Any]]:
     """What the servers answered while the load ran. A short load has none."""
     path = context.artifacts / SERIES
-    return [_keep_bytes(context, SERIES, path.read_bytes())] if path.is_file() else []
+    return [keep_bytes(context.artifacts, SERIES, path.read_bytes())] if path.is_file() else []
 
 
 def _restarted(context: TrialContext) -> list[str]:
@@ -177,30 +176,11 @@ def _fits(path: str, pattern: str) -> bool:
 def _keep(context: TrialContext, host: RemoteHost, folder: str, path: str) -> dict[str, Any]:
     """Fetch one raw file and hold it against the host's own hash."""
     data = host.fetch(f"{folder}/{path}", RAW_CAP_BYTES)
-    kept = _keep_bytes(context, f"raw/{path}", data)
+    kept = keep_bytes(context.artifacts, f"raw/{path}", data)
     on_host = host.file_digest(f"{folder}/{path}")
     if on_host is None or on_host.sha256 != kept["sha256"]:
         raise HostRefused(host.address.name, "changed", f"{path} changed while it was collected")
     return kept
-
-
-def _keep_bytes(context: TrialContext, name: str, data: bytes) -> dict[str, Any]:
-    path = (context.artifacts / name).resolve()
-    if not path.is_relative_to(context.artifacts.resolve()):
-        raise ValueError(f"artifact {name!r} points outside its folder")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _write_durably(path, data)
-    return {"name": name, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
-
-
-def _write_durably(path: Path, data: bytes) -> None:
-    """On the disk before the journal says that it is there."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,11 +200,11 @@ def _server_files(context: TrialContext) -> _ServerFiles:
         if head_of_log(host, server.job_id) != measured["log_heads"][role]:
             found.cut_logs.append(role)
         log = _whole_log(host, server.job_id, int(measured["log_offsets"][role]))
-        found.files.append(_keep_bytes(context, f"{role}.log", log))
+        found.files.append(keep_bytes(context.artifacts, f"{role}.log", log))
         startup = host.read_log(server.job_id, 0, STARTUP_CAP_BYTES).data
-        found.files.append(_keep_bytes(context, f"{role}.startup.log", startup))
+        found.files.append(keep_bytes(context.artifacts, f"{role}.startup.log", startup))
         if server.role is not Role.ROUTER:
-            found.files.append(_keep_bytes(context, f"{role}.server_info.json", _server_info(context, server)))
+            found.files.append(keep_bytes(context.artifacts, f"{role}.server_info.json", _server_info(context, server)))
     return found
 
 

@@ -9,6 +9,7 @@ import httpx
 
 from executor.devices import await_idle_devices
 from executor.engines.attestation import Attestation, attest
+from executor.layouts import named_layouts, place_layouts
 from executor.remote_host import JobState
 from executor.service import (
     NotNow,
@@ -131,6 +132,9 @@ def _attested(context: TrialContext, service: ServiceIntent, server: Placed, tol
     if attestation is None:
         what = f"{server.role} is ready and does not say what it runs with"
         return fault_of(context, service, what, reason=Reason.LAUNCH)
+    changed = _changed_layout(context, server)
+    if changed is not None:
+        return changed
     if not attestation.matches:
         detail = f"{server.role}: " + "; ".join(map(str, attestation.mismatches))
         return Faulted(reason=Reason.CONTRACT_MISMATCH, detail=detail)
@@ -140,6 +144,19 @@ def _attested(context: TrialContext, service: ServiceIntent, server: Placed, tol
     told["version"] = attestation.version or told["version"]
     told["identities"][str(server.role)] = attestation.identity
     return None
+
+
+def _changed_layout(context: TrialContext, server: Placed) -> Faulted | None:
+    """The file whose path the server reports has to be the layout that was fitted."""
+    wanted = context.layout_digest(server.role)
+    if wanted is None:
+        return None
+    named = next(layout for layout in named_layouts(context.pool, context.plan.config) if layout.role is server.role)
+    found = context.hosts[server.host].file_digest(named.file)
+    if found is not None and found.sha256 == wanted:
+        return None
+    detail = f"{server.role}: {named.file} is no longer the layout that was fitted"
+    return Faulted(reason=Reason.CONTRACT_MISMATCH, detail=detail)
 
 
 def _source(role: Role, attestation: Attestation) -> str:
@@ -201,7 +218,8 @@ def _attest(context: TrialContext, server: Placed) -> Attestation | None:
     except (httpx.HTTPError, ValueError):
         return None
     build = context.pool.build_named(context.plan.config.get_build(server.role))
-    return attest(described, context.plan.config, server.role, version=build.version)
+    config = place_layouts(context.pool, context.plan.config)
+    return attest(described, config, server.role, version=build.version)
 
 
 def canary(context: TrialContext, _: Mapping[str, Any]) -> StageResult:

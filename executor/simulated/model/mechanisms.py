@@ -7,6 +7,7 @@ that much slower or faster.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -18,6 +19,7 @@ class ServerMechanisms:
     """What one server runs with."""
 
     layout: str = "trivial"  # path of an expert layout; trivial: not given
+    misfit: float | None = None  # of a layout file that was read: 0 even, 1 as without a layout; None: by its name
     index_cache: bool = True
     compact: bool = True
     verify_budget: bool = False  # a fixed 95 % share of the drafts is verified
@@ -32,13 +34,20 @@ def layout_kind(layout: str) -> str:
 
 def prefill_factors(mechanisms: Mechanisms, server: ServerMechanisms) -> tuple[float, float]:
     """(imbalance of expert work, factor on the whole forward)."""
-    return mechanisms.prefill_imbalance[layout_kind(server.layout)], _slowdown(mechanisms, server)
+    return _imbalance(mechanisms.prefill_imbalance, server), _slowdown(mechanisms, server)
 
 
 def decode_factors(mechanisms: Mechanisms, server: ServerMechanisms) -> tuple[float, float, float]:
     """(layout factor, factor on the whole step, factor on the acceptance probability)."""
     acceptance = mechanisms.budget_acceptance if server.verify_budget else 1.0
-    return mechanisms.decode_imbalance[layout_kind(server.layout)], _slowdown(mechanisms, server), acceptance
+    return _imbalance(mechanisms.decode_imbalance, server), _slowdown(mechanisms, server), acceptance
+
+
+def _imbalance(factors: Mapping[str, float], server: ServerMechanisms) -> float:
+    """A layout whose map is known costs in proportion to what it leaves uneven."""
+    if server.misfit is None:
+        return factors[layout_kind(server.layout)]
+    return factors["fitted"] + server.misfit * (factors["original"] - factors["fitted"])
 
 
 def _slowdown(mechanisms: Mechanisms, server: ServerMechanisms) -> float:
