@@ -8,7 +8,6 @@ from typing import Any
 from executor.engines.release import parse_release
 from executor.engines.size_rules import check_sizes
 from executor.engines.violation import Severity
-from executor.layouts import place_layouts
 from executor.remote_host import Lease
 from executor.stage_result import Done, Faulted, StageResult, Waiting
 from executor.stages.dataset import ensure_dataset
@@ -24,8 +23,7 @@ MIN_FREE_BYTES = 2 << 30
 def check(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     """The configuration against the engine's size rules, and every host against what it must have."""
     version = context.pool.engine.version
-    config = place_layouts(context.pool, context.plan.config)
-    found = check_sizes(config, parse_release(version), workload_of(context.plan.scenario))
+    found = check_sizes(context.plan.config, parse_release(version), workload_of(context.plan.scenario))
     invalid = [v for v in found if v.severity is Severity.INVALID]
     if invalid:
         detail = "; ".join(v.message for v in invalid)
@@ -37,7 +35,10 @@ def check(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
             free = seen.disk_free_bytes >> 20
             return Faulted(reason=Reason.ENVIRONMENT, detail=f"host {name}: only {free} MiB are free in the workdir")
         facts[name] = {"boot_id": seen.boot_id, "root_id": seen.root_id, "python": seen.python_version}
-    said = ask_engine(context)
+    try:
+        said = ask_engine(context)
+    except LeaseRefused as error:
+        return _theirs(error)
     if said.refusals:
         detail = "; ".join(said.refusals)
         return Faulted(reason=Reason.CONTRACT_MISMATCH, detail=detail, configuration_caused=True)
@@ -55,9 +56,13 @@ def reserve(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
         except LeaseRefused as error:
             for other, lease in taken.items():
                 context.hosts[other].release(lease)
-            return Waiting(why=f"{error}; nothing of theirs is touched, and it is asked for again")
+            return _theirs(error)
     context.leases = taken
     return Done(payload={"epochs": {name: lease.epoch for name, lease in taken.items()}})
+
+
+def _theirs(error: LeaseRefused) -> Waiting:
+    return Waiting(why=f"{error}; nothing of theirs is touched, and the host is asked again")
 
 
 def prepare(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
