@@ -43,6 +43,7 @@ _GAUGES = {
     "gen_tok_s": ("gen_throughput",),
     "accept_length": ("spec_accept_length",),
 }
+_QUEUES = ("running", "waiting", "bootstrap", "inflight", "prealloc", "transfer", "retracted")
 _FRACTIONS = frozenset({"token_usage", "gen_tok_s", "accept_length"})
 _NEVER_ZERO = frozenset({"accept_length"})  # the gauge is 0 before the first verification
 
@@ -106,6 +107,21 @@ def parse_series(text: str) -> dict[Role, list[LoadSample]]:
         except (ValueError, KeyError, TypeError):
             continue
     return dict(series)
+
+
+def busy_part(series: Mapping[Role, Sequence[LoadSample]]) -> dict[Role, list[LoadSample]]:
+    """From the first to the last sample in which any server had a request: a client takes its time to start and to end.
+
+    Empty if none ever had: then the load was too short to be seen.
+    """
+    busy = [sample.at for samples in series.values() for sample in samples if any(map(_is_busy, sample.ranks))]
+    if not busy:
+        return {}
+    return {role: [s for s in samples if min(busy) <= s.at <= max(busy)] for role, samples in series.items()}
+
+
+def _is_busy(rank: RankLoad) -> bool:
+    return any(getattr(rank, name) for name in _QUEUES)
 
 
 def summarise_series(series: Mapping[Role, Sequence[LoadSample]]) -> tuple[RankLive, ...]:

@@ -63,5 +63,5 @@ def purpose(context: TrialContext, named: NamedLayout) -> dict[str, Any]:
 
 def installed_source(sources: Sequence[str], named: NamedLayout) -> str | None:
     """The installation of this role as the host-side check found it."""
-    marks = (", commit:", ", files:", ", simulated:")
+    marks = (", commit:", ", files:", ", simulated")
     return next((s for s in sources if s.startswith(f"{named.role}: ") and any(m in s for m in marks)), None)

@@ -14,7 +14,7 @@ import httpx
 from executor.artifacts import keep_bytes
 from executor.bench.reading import read_measurement
 from executor.engines.evidence import Observed, fold_evidence
-from executor.engines.live_series import parse_series, summarise_series
+from executor.engines.live_series import busy_part, parse_series, summarise_series
 from executor.engines.loads import LoadSample
 from executor.engines.server_info import identity as identity_of
 from executor.engines.server_log import EffectiveSizes, LogRecord, PrefillBatch, ServerArguments, parse_server_log
@@ -296,7 +296,7 @@ def _observed(context: TrialContext, role: Role) -> Observed:
 
 def _live(context: TrialContext) -> dict[Role, list[LoadSample]]:
     path = context.artifacts / SERIES
-    return parse_series(path.read_text(errors="replace")) if path.is_file() else {}
+    return busy_part(parse_series(path.read_text(errors="replace"))) if path.is_file() else {}
 
 
 def _records(context: TrialContext, role: Role) -> list[LogRecord]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.engines.live_series import merge_answers, parse_series, render_sample, summarise_series
+from executor.engines.live_series import busy_part, merge_answers, parse_series, render_sample, summarise_series
 from executor.engines.loads import LoadSample, parse_loads
 from executor.engines.prometheus import parse_metrics
 from experiments.live import Spread, spread_of
@@ -66,6 +66,24 @@ def test_a_line_that_was_cut_off_is_left_out() -> None:
     line = render_sample(Role.DECODE, sample(1.0))
     (rank,) = summarise_series(parse_series(f"{line}\n{line}\n{line[: len(line) // 2]}"))
     assert rank.samples == 2
+
+
+def queue(at: float, waiting: int) -> LoadSample:
+    return sample(at, {"loads": [{"dp_rank": 0, "num_running_reqs": 0, "queues": {"waiting": waiting}}]})
+
+
+def test_the_start_and_the_end_of_a_client_are_no_part_of_the_load() -> None:
+    """Samples before the first and after the last request of any server say nothing about queues; gaps between do."""
+    prefill = [queue(at, waiting) for at, waiting in enumerate([0, 0, 4, 0, 2, 0, 0])]
+    decode = [queue(at + 0.5, 0) for at in range(7)]
+    found = busy_part({Role.PREFILL: prefill, Role.DECODE: decode})
+    assert [s.at for s in found[Role.PREFILL]] == [2, 3, 4]
+    assert [s.at for s in found[Role.DECODE]] == [2.5, 3.5]
+
+
+def test_a_load_that_no_sample_saw_is_not_observed() -> None:
+    """Zeros of an idle service are no queues of zero."""
+    assert busy_part({Role.PREFILL: [queue(1.0, 0), queue(2.0, 0)]}) == {}
 
 
 def test_answers_of_real_servers_become_samples() -> None:
