@@ -110,7 +110,7 @@ def _classified(study: Study, entry: TrialsClassified) -> str | None:
     card = study.open_card
     if entry.card_digest is not None and (card is None or card.digest != entry.card_digest):
         return f"card {entry.card_digest[:12]} is not open"
-    if any(p.card_digest == entry.card_digest and p.tier is entry.tier for p in study.phases):
+    if (entry.card_digest, entry.tier) in study.judged:
         return f"its {entry.tier} was judged before"
     return None
 

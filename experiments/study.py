@@ -105,6 +105,7 @@ class Study:
     trials: dict[str, TrialState] = field(default_factory=dict)
     open_trial: TrialState | None = None  # the one that was started and has no record yet; at most one
     phases: list[TrialsClassified] = field(default_factory=list)
+    judged: set[tuple[str | None, Tier]] = field(default_factory=set)  # card and tier of `phases`
     rejected: list[CardRejected] = field(default_factory=list)
     proposals: list[ProposalMade] = field(default_factory=list)
     proposer_failures: list[ProposerFailed | ProposalMade] = field(default_factory=list)
@@ -250,6 +251,7 @@ def _apply(study: Study, entry: LedgerEntry, position: int) -> None:  # noqa: C9
             _finish(study, entry)
         case TrialsClassified():
             study.phases.append(entry)
+            study.judged.add((entry.card_digest, entry.tier))
             for trial_id in entry.trial_ids:
                 study.trials[trial_id].classification = entry.classification
         case CardClosed():

@@ -58,7 +58,10 @@ def _explain(request: Request, error: Exception) -> Response:
     status, title, text = _words(error)
     if status >= 500 and not isinstance(error, StoreUnusable | AnyHTTPException):
         log.error("%s failed", request.url.path.encode("unicode_escape").decode(), exc_info=error)
-    response: Response = render(request, "error.html", _site(request), status=status, title=title, text=text)
+    waits = request.method == "GET" and isinstance(error, TuningError)  # what ails the store may pass
+    response: Response = render(
+        request, "error.html", _site(request), status=status, title=title, text=text, waits=waits
+    )
     return response
 
 

@@ -1,7 +1,8 @@
-"""Queues and throughput of one run over time, from the servers' own log lines: for the eye, never for a verdict.
+"""Queues and throughput of one run over time: for the eye, never for a verdict.
 
-Depths are means over the DP ranks that wrote; rates are summed over them. Where a side wrote nothing there is nothing.
-Each side has its own clock, which need not agree with the other's: times count from its own first line.
+While the load runs they are the samples that the service took of its servers; after it, the servers' own log lines.
+Depths are means over the DP ranks, rates are summed over them. Where a side said nothing there is nothing. Each side
+has its own clock, which need not agree with the other's: times count from its own first word.
 """
 
 from __future__ import annotations
@@ -11,58 +12,90 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
 
 from agent.dashboard.plot import Plot, Series, Shape
 from agent.dashboard.watch import Count
-from executor.engines.server_log import DecodeBatch, LogRecord, PrefillBatch, parse_server_log
+from executor.engines.live_series import parse_series
+from executor.engines.loads import LoadSample, RankLoad
+from executor.engines.server_log import DecodeBatch, PrefillBatch, parse_server_log
+from experiments.serving_config import Role
 
 MOST_BYTES = 24 * 1024 * 1024
 BUCKETS = 120
-B = TypeVar("B", PrefillBatch, DecodeBatch)
+LOGS = ("prefill.log", "decode.log", "mixed.log")
+LIVE = "live.jsonl"
 
-SIDES = ("prefill.log", "decode.log", "mixed.log")
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one DP rank said at one time."""
+
+    at: float
+    rank: int
+    figures: PrefillBatch | DecodeBatch | RankLoad
 
 
 @dataclass(frozen=True, kw_only=True)
-class SideLog:
-    """The batch lines of one server. `is_cut`: the file is longer than what is read of it."""
+class LoadView:
+    """Both sides of one load. `source` says where it comes from and how much of it there is."""
 
-    batches: tuple[PrefillBatch | DecodeBatch, ...]
-    is_cut: bool = False
+    prefill: tuple[Seen, ...]
+    decode: tuple[Seen, ...]
+    source: str
 
 
-def read_side(path: Path) -> SideLog:
+def read_logs(paths: Iterable[Path]) -> LoadView:
+    """From the logs of the servers, as they were collected."""
+    batches: list[PrefillBatch | DecodeBatch] = []
+    cut = ""
+    for path in paths:
+        text, is_cut = _beginning(path)
+        batches += [r for r in parse_server_log(text.splitlines()) if isinstance(r, PrefillBatch | DecodeBatch)]
+        cut = ", only the beginning of a log" if is_cut else cut
+    prefill = tuple(Seen(b.stamp.at, b.stamp.dp_rank, b) for b in batches if isinstance(b, PrefillBatch))
+    decode = tuple(Seen(b.stamp.at, b.stamp.dp_rank, b) for b in batches if isinstance(b, DecodeBatch))
+    source = f"{len(prefill)} prefill and {len(decode)} decode log lines{cut}"
+    return LoadView(prefill=prefill, decode=decode, source=source)
+
+
+def read_live(path: Path) -> LoadView:
+    """From the samples that are taken while the load runs. No file: nothing was sampled yet."""
+    series = parse_series(_beginning(path)[0]) if path.is_file() else {}
+    taken = sum(len(samples) for samples in series.values())
+    return LoadView(
+        prefill=_sampled(series.get(Role.PREFILL, ())),
+        decode=_sampled((*series.get(Role.DECODE, ()), *series.get(Role.MIXED, ()))),
+        source=f"{taken} live samples",
+    )
+
+
+def _beginning(path: Path) -> tuple[str, bool]:
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
-    lines = data[:MOST_BYTES].decode("utf-8", errors="replace").splitlines()
-    return SideLog(batches=_batches(parse_server_log(lines)), is_cut=len(data) > MOST_BYTES)
+    return data[:MOST_BYTES].decode("utf-8", errors="replace"), len(data) > MOST_BYTES
 
 
-def _batches(records: Iterable[LogRecord]) -> tuple[PrefillBatch | DecodeBatch, ...]:
-    return tuple(r for r in records if isinstance(r, PrefillBatch | DecodeBatch))
+def _sampled(samples: Sequence[LoadSample]) -> tuple[Seen, ...]:
+    return tuple(Seen(sample.at, rank.dp_rank, rank) for sample in samples for rank in sample.ranks)
 
 
-def load_plots(sides: Sequence[SideLog], *, simulated: bool) -> tuple[Plot, ...]:
+def load_plots(view: LoadView, *, simulated: bool) -> tuple[Plot, ...]:
     """Queues, requests in decode, and tokens per second over the seconds of the load."""
-    batches = [batch for side in sides for batch in side.batches]
-    prefill = [b for b in batches if isinstance(b, PrefillBatch)]
-    decode = [b for b in batches if isinstance(b, DecodeBatch)]
-    cut = ", only the beginning of the log" if any(side.is_cut for side in sides) else ""
-    note = f"; {len(prefill)} prefill and {len(decode)} decode log lines{cut}{', SIMULATED' if simulated else ''}"
+    prefill, decode = view.prefill, view.decode
     queues = (
-        _depth("prefill: waiting", "one", prefill, lambda b: b.waiting),
-        _depth("prefill: in hand-over", "two", prefill, lambda b: b.inflight),
-        _depth("decode: waiting", "three", decode, lambda b: b.waiting),
-        _depth("decode: pre-allocation", "four", decode, lambda b: b.prealloc),
-        _depth("decode: transfer", "five", decode, lambda b: b.transfer),
+        _line("prefill: waiting", "one", prefill, "waiting"),
+        _line("prefill: in hand-over", "two", prefill, "inflight"),
+        _line("decode: waiting", "three", decode, "waiting"),
+        _line("decode: pre-allocation", "four", decode, "prealloc"),
+        _line("decode: transfer", "five", decode, "transfer"),
     )
-    running = (_depth("decode: running", "one", decode, lambda b: b.running),)
+    running = (_line("decode: running", "one", decode, "running"),)
     rates = (
-        _rate("generated", "one", decode, lambda b: b.gen_tok_s),
-        _rate("computed input", "two", prefill, lambda b: b.input_tok_s),
+        _line("generated", "one", decode, "gen_tok_s", sum),
+        _line("computed input", "two", prefill, "input_tok_s", sum),
     )
-    x = "seconds since the first log line of its side"
+    note = f"; {view.source}{', SIMULATED' if simulated else ''}"
+    x = "seconds since the first word of each side"
     return (
         Plot(title=f"Queues{note}", x_label=x, y_label="requests per DP rank", series=queues),
         Plot(title=f"Requests in decode{note}", x_label=x, y_label="requests per DP rank", series=running),
@@ -70,32 +103,30 @@ def load_plots(sides: Sequence[SideLog], *, simulated: bool) -> tuple[Plot, ...]
     )
 
 
-def _depth(name: str, look: str, batches: Sequence[B], read: Callable[[B], float | None]) -> Series:
-    points = [(b.stamp.at, b.stamp.dp_rank, v) for b in batches if (v := read(b)) is not None]
-    return Series(
-        name=name, look=look, shape=Shape.LINE, points=_bucketed(points, lambda means: sum(means) / len(means))
-    )
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
-def _rate(name: str, look: str, batches: Sequence[B], read: Callable[[B], float | None]) -> Series:
-    points = [(b.stamp.at, b.stamp.dp_rank, v) for b in batches if (v := read(b)) is not None]
-    return Series(name=name, look=look, shape=Shape.LINE, points=_bucketed(points, sum))
+def _line(
+    name: str, look: str, seen: Sequence[Seen], figure: str, over_ranks: Callable[[Sequence[float]], float] = _mean
+) -> Series:
+    observed = [(s.at, s.rank, v) for s in seen if (v := getattr(s.figures, figure, None)) is not None]
+    return Series(name=name, look=look, shape=Shape.LINE, points=bucketed(observed, over_ranks))
 
 
-def _bucketed(
-    points: Sequence[tuple[float, int, float]], over_ranks: Callable[[Sequence[float]], float]
+def bucketed(
+    observed: Sequence[tuple[float, int, float]], over_ranks: Callable[[Sequence[float]], float]
 ) -> tuple[tuple[float, float], ...]:
-    """A mean per rank and bucket, then one value over the ranks: ranks write at different rates."""
-    if not points:
+    """A mean per rank and bucket, then one value over the ranks: ranks speak at different rates."""
+    if not observed:
         return ()
-    began = min(at for at, _, _ in points)
-    end = max(at for at, _, _ in points) - began
-    width = max(end / BUCKETS, 1.0)
+    began = min(at for at, _, _ in observed)
+    width = max((max(at for at, _, _ in observed) - began) / BUCKETS, 1.0)
     buckets: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for at, rank, value in points:
+    for at, rank, value in observed:
         buckets[int((at - began) / width)][rank].append(value)
     return tuple(
-        ((number + 0.5) * width, over_ranks([sum(values) / len(values) for values in ranks.values()]))
+        ((number + 0.5) * width, over_ranks([_mean(values) for values in ranks.values()]))
         for number, ranks in sorted(buckets.items())
     )
 

@@ -7,11 +7,11 @@ costs that entry and not the night.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 from agent.authority import Authority
 from agent.bootstrap import read_pool
@@ -28,6 +28,8 @@ from experiments.study import Study, extend, fold
 from experiments.trial import Artifact
 from state.control import ControlFile, ControlReading
 from state.views import Pulse, Views
+
+T = TypeVar("T")
 
 
 class FileMark(NamedTuple):
@@ -56,7 +58,8 @@ class Site:
         self._study: Study | None = None
         self._entries: list[LedgerEntry] = []
         self._history: History | None = None
-        self._lock = threading.RLock()
+        self._made: dict[str, tuple[int, Any]] = {}
+        self._lock, self._opening = threading.RLock(), threading.Lock()
 
     @cached_property
     def redact(self) -> Redactor:
@@ -69,7 +72,7 @@ class Site:
     @property
     def record(self) -> Record:
         """Opened at the first question after there is something to read."""
-        with self._lock:
+        with self._opening:
             if self._record is None:
                 self._record = open_for_reading(self.workspace)
             return self._record
@@ -98,13 +101,22 @@ class Site:
         with self._lock:
             study_id = self.study_id
             if self._study is not None and self._study.study_id != study_id:
-                self._study, self._history, self._entries = None, None, []
+                self._study, self._history, self._entries, self._made = None, None, [], {}
             self._read_on(study_id)
             if self._study is None:
                 raise TuningError(f"study {study_id}: its first entry is missing")
             if self._history is None:
                 self._history = gather_folded(self._study, self._entries, self.redact)
             yield self._history
+
+    def made_once(self, name: str, make: Callable[[History], T]) -> T:
+        """What was made of the study as it stands; made again only after the ledger grew."""
+        with self.history() as history:
+            position, found = self._made.get(name, (0, None))
+            if position != history.study.position:
+                found = make(history)
+                self._made[name] = history.study.position, found
+            return cast("T", found)
 
     def _read_on(self, study_id: str) -> None:
         after = 0 if self._study is None else self._study.position
@@ -140,7 +152,7 @@ class Site:
         return () if row is None or row.study_id != self.study_id else self.views.artifacts(trial_id)
 
     def close(self) -> None:
-        with self._lock:
+        with self._opening:
             if self._record is not None:
                 self._record.close()
                 self._record = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agent.ledger.figures import MISSING, duration_figure
-from agent.status_report import StatusReport, held_advice
+from agent.status_report import Running, StatusReport, held_advice
 from experiments.ledger import LedgerEntry, OperatorSpoke, TrialsClassified
 
 
@@ -43,14 +43,19 @@ def _now(report: StatusReport) -> Line:
         return Line(name="now", text=f"ended ({study.stop_reason}): {study.stop_detail}")
     if report.running is None:
         return Line(name="now", text="no trial runs")
-    trial, eta = report.running.trial, report.running.eta_s
-    told = str(report.told.get("running") or "").partition(": ")[2] if report.is_fresh else ""
-    return Line(
-        name="now",
-        text=f"trial {trial.trial_id} ({trial.tier}: {trial.why}): {told or 'under way'}; "
-        f"ends in about {duration_figure(eta)}",
-        mood="good",
-    )
+    trial, eta = report.running.trial, duration_figure(report.running.eta_s)
+    text = f"trial {trial.trial_id} ({trial.tier}: {trial.why}): {_stage(report, report.running)}; ends in about {eta}"
+    return Line(name="now", text=text, mood="good")
+
+
+def _stage(report: StatusReport, running: Running) -> str:
+    """The stage by the journal, and its driver's words about it while they are of this stage and fresh."""
+    stage = next((line.stage for line in running.stages if line.is_running), None)
+    if stage is None:
+        return "between two stages"
+    start = f"{running.trial.trial_id}: {stage}: "
+    told = str(report.told.get("running") or "")
+    return f"{stage}: {told.removeprefix(start)}" if report.is_fresh and told.startswith(start) else str(stage)
 
 
 def _waiting(report: StatusReport) -> str:

@@ -45,7 +45,7 @@ PAGES = (
     ("", "Overview", "o"),
     ("live", "Live", "l"),
     ("experiments", "Experiments", "e"),
-    ("cards", "Cards", "k"),
+    ("cards", "Cards", "d"),
     ("approvals", "Approvals", "a"),
     ("trade-offs", "Trade-offs", "t"),
     ("compare", "Compare", "c"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import APIRouter, HTTPException, Query, Request
 
 from agent.dashboard.comparing import COMPARABLE, Question, answer
 from agent.dashboard.routes.common import AtSite
@@ -23,7 +23,12 @@ MOST_OPTIONS = 200
 
 
 @router.get("/w/{key}/trade-offs")
-def trade_offs(request: Request, site: AtSite, prefer: str | None = None, requests: int | None = None) -> Any:
+def trade_offs(
+    request: Request,
+    site: AtSite,
+    prefer: str | None = None,
+    requests: Annotated[int | None, Query(ge=1, le=10**9)] = None,
+) -> Any:
     with site.history() as history:
         study = history.study
         metrics, goal = choice_metrics(study), study.goal

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import StreamingResponse
 
-from agent.dashboard.load_series import load_plots, progress_plot
+from agent.dashboard.load_series import LIVE, load_plots, progress_plot, read_live
+from agent.dashboard.plot import Plot
 from agent.dashboard.routes.common import AtSite, AtWatch
-from agent.dashboard.routes.study import sides_of
-from agent.dashboard.status_view import status_lines
+from agent.dashboard.routes.study import load_of
+from agent.dashboard.site import Site
+from agent.dashboard.status_view import held_help, status_lines
 from agent.dashboard.view import render
 from agent.dashboard.watch import TooManyWatchers, Watch, read_count
+from agent.status_report import StatusReport
 
 router = APIRouter()
 
@@ -22,7 +26,6 @@ def live(request: Request, site: AtSite, watch: AtWatch) -> Any:
     report = site.report()
     running, last = report.running, report.last
     of_trial = [] if running is None else [c for c in watch.counts if c.trial_id == running.trial.trial_id]
-    shown = None if last is None else last.trial_id
     return render(
         request,
         "live.html",
@@ -30,12 +33,23 @@ def live(request: Request, site: AtSite, watch: AtWatch) -> Any:
         report=report,
         study=report.study,
         running=running,
+        held=held_help(report),
         lines=status_lines(report),
         count=read_count(site) if running is not None and report.is_fresh else None,
         rate=progress_plot(of_trial, simulated=report.study.simulated),
         last=last,
-        plots=() if shown is None else load_plots(sides_of(site, shown), simulated=report.study.simulated),
+        plots=_plots(site, report),
     )
+
+
+def _plots(site: Site, report: StatusReport) -> Sequence[Plot]:
+    """Of the load that runs, from its samples; while none runs, of the last one, from its logs."""
+    simulated = report.study.simulated
+    if report.running is not None:
+        return load_plots(
+            read_live(site.workspace.artifacts / report.running.trial.trial_id / LIVE), simulated=simulated
+        )
+    return () if report.last is None else load_plots(load_of(site, report.last.trial_id), simulated=simulated)
 
 
 @router.get("/w/{key}/events")

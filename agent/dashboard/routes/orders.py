@@ -73,6 +73,10 @@ def change_mode(
 @router.post("/w/{key}/approve")
 def approve(site: AtSite, session: Signed, card: Annotated[str, Form(pattern=r"^[0-9a-f]{64}$")], by: Who = "") -> Any:
     """A card is approved by its whole digest: the one that was on the page, and no other."""
+    with site.history() as history:
+        waiting = approval_queue(history.study, site.authority(), site.clock.now()).waiting
+    if waiting is None or waiting.card.digest != card or not waiting.needs_word:
+        raise InputError("approve", 0, 0, f"card {card[:12]} does not wait for a word now; look at the page again")
     session.notices.append(approve_card(site.workspace.root, card, by=_who(session, by)))
     return RedirectResponse(str(address(site.key, "approvals")), 303)
 

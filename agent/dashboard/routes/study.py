@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import FileResponse, RedirectResponse
+from pydantic import BeforeValidator
 
 from agent.dashboard.address import address
-from agent.dashboard.document_view import files_of
-from agent.dashboard.load_series import SIDES, SideLog, load_plots, read_side
+from agent.dashboard.document_view import files_of, html_of
+from agent.dashboard.load_series import LOGS, LoadView, load_plots, read_logs
 from agent.dashboard.log_tail import read_tail
+from agent.dashboard.plot import draw
 from agent.dashboard.progress_view import progress_plots
 from agent.dashboard.routes.common import AtSite
 from agent.dashboard.site import Site
@@ -31,6 +33,16 @@ from state.views import TrialRow
 router = APIRouter()
 
 LAST = 8  # rows of the overview
+
+
+def _none_if_empty(text: object) -> object:
+    """A filter that is set to "all" is sent as an empty text."""
+    return None if text == "" else text
+
+
+Position = Annotated[int | None, Query(ge=0, le=2**53)]
+AnyRoute = Annotated[Route | None, BeforeValidator(_none_if_empty)]
+AnyTier = Annotated[Tier | None, BeforeValidator(_none_if_empty)]
 
 
 @router.get("/")
@@ -69,21 +81,23 @@ def overview(request: Request, site: AtSite) -> Any:
 @router.get("/w/{key}/progress")
 def progress(request: Request, site: AtSite) -> Any:
     """The answer so far and its plot. Apart from the overview, because it needs the whole ledger."""
-    with site.history() as history:
-        return render(
-            request,
-            "progress.html",
-            site,
-            study=site.views.study(site.study_id),
-            answer=answer_blocks(history, WORDS),
-            plots=progress_plots(progress_of(history), WORDS, simulated=history.simulated),
-            rest=[*launch_blocks(history, None, WORDS), *open_blocks(history, WORDS)],
-        )
+
+    def make(history: History) -> dict[str, Any]:
+        rest = [*launch_blocks(history, None, WORDS), *open_blocks(history, WORDS)]
+        plots = progress_plots(progress_of(history), WORDS, simulated=history.simulated)
+        return {
+            "answer": html_of(answer_blocks(history, WORDS), site.redact, site.key),
+            "plots": [draw(plot) for plot in plots],
+            "rest": html_of(rest, site.redact, site.key),
+        }
+
+    made = site.made_once("progress", make)
+    return render(request, "progress.html", site, study=site.views.study(site.study_id), **made)
 
 
 @router.get("/w/{key}/experiments")
 def experiments(
-    request: Request, site: AtSite, before: int | None = None, route: Route | None = None, tier: Tier | None = None
+    request: Request, site: AtSite, before: Position = None, route: AnyRoute = None, tier: AnyTier = None
 ) -> Any:
     study_id = site.study_id
     return render(
@@ -101,7 +115,7 @@ def experiments(
 
 
 @router.get("/w/{key}/cards")
-def cards(request: Request, site: AtSite, before: int | None = None) -> Any:
+def cards(request: Request, site: AtSite, before: Position = None) -> Any:
     study_id = site.study_id
     found = site.views.cards(study_id, before=before)
     counts = site.views.count_cards(study_id)
@@ -139,14 +153,15 @@ def trial(request: Request, site: AtSite, trial_id: str) -> Any:
             row=row,
             blocks=blocks,
             card_page=link.page.removeprefix("cards/") if link is not None else None,
-            plots=load_plots(sides_of(site, trial_id), simulated=row.simulated),
+            plots=load_plots(load_of(site, trial_id), simulated=row.simulated),
             logs=[a.name for a in site.artifacts(trial_id) if a.name.endswith(".log")],
         )
 
 
-def sides_of(site: Site, trial_id: str) -> list[SideLog]:
-    paths = (site.artifact(trial_id, name) for name in SIDES)
-    return [read_side(path) for path in paths if path is not None]
+def load_of(site: Site, trial_id: str) -> LoadView:
+    """What the servers wrote while the load of an ended trial ran."""
+    paths = (site.artifact(trial_id, name) for name in LOGS)
+    return read_logs(path for path in paths if path is not None)
 
 
 def _row(site: Site, trial_id: str) -> TrialRow:

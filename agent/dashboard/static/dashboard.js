@@ -16,7 +16,9 @@
   // A form that somebody fills in is not replaced under their hands.
   function renew() {
     owed = typing();
-    if (!owed) window.htmx.trigger(body, "news");
+    if (owed) return;
+    if (document.querySelector("[data-reload]")) location.reload();
+    else window.htmx.trigger(body, "news");
   }
 
   function say(text, live) {
@@ -76,11 +78,13 @@
     var at = event.target;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (at.isContentEditable || /^(INPUT|SELECT|TEXTAREA)$/.test(at.tagName)) return;
+    var moves = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 };
+    if (at.matches("a.row") && event.key in moves) { step(moves[event.key]); event.preventDefault(); return; }
     if (event.key === "g") { began = event.timeStamp; return; }
     if (event.timeStamp - began > 1500 || event.key === "Shift") return;
     began = 0;
     if (event.key === "?") { if (dialog) dialog.showModal(); event.preventDefault(); return; }
-    if (event.key === "j" || event.key === "h") { step(event.key === "j" ? 1 : -1); event.preventDefault(); return; }
+    if (event.key === "r") { step(1); event.preventDefault(); return; }
     var link = document.querySelector('nav a[data-key="' + CSS.escape(event.key) + '"]');
     if (link) { event.preventDefault(); link.click(); }
   });
