@@ -67,17 +67,23 @@ class Planner:
     source: Source
     knob: str
     is_away: bool = False
+    tokens: int = 0  # that each answer takes
+    cost: float | None = None
 
     def propose(self, packet: EvidencePacket) -> Proposal:
         if self.is_away:
             raise ProposerUnavailable("the LLM endpoint is away: status 503", 7)
-        knob = next(k for k in packet.knobs if k.name == self.knob)
+        knob = next((k for k in packet.knobs if k.name == self.knob), None)
+        if knob is None:
+            return Proposal(drafts=(), note="its knob is not in the goal")
         tried = {outcome.to_value for outcome in packet.outcomes if outcome.path == knob.path}
         untried = [v for v in knob.values if v != knob.current and v not in tried]
+        if not untried:
+            return Proposal(drafts=(), note="every value was tried")
         figure = next((name, value) for name, value in packet.figures.items() if value is not None)
         evidence = (EvidenceRef(id=figure[0], value=figure[1]),)
         draft = a_draft(knob.path, knob.current, untried[0], source=self.source, evidence=evidence)
-        return Proposal(drafts=(draft,))
+        return Proposal(drafts=(draft,), tokens=self.tokens, cost=self.cost)
 
 
 class Silence:
@@ -112,18 +118,21 @@ class VirtualNight:
         patch.setattr(bootstrap, "Runner", functools.partial(VirtualRunner, self.machines))
         patch.setattr(bootstrap, "connect_hosts", lambda pool, clock: {})
         grid = Planner(Source.OPTIMIZER, "num-reserved-decode-tokens")
-        patch.setattr(bootstrap, "OptimizerProposer", lambda: grid)
+        patch.setattr(bootstrap, "OptimizerProposer", lambda: grid, raising=False)
+        patch.setattr(bootstrap, "optimizer_of", lambda name: grid, raising=False)
         patch.setattr(bootstrap, "build_planner", lambda settings, goal, pool: self.llm)
         patch.setattr(bootstrap, "refresh", lambda *_: None)
         patch.setattr(session, "PUBLISH_S", 300.0)  # of virtual time
         patch.setattr(study_job, "only_one", lambda root: nullcontext())
 
-    def add_study(self, name: str, until: timedelta) -> Workspace:
-        """A workspace with a pool of its own."""
+    def add_study(self, name: str, until: timedelta, changes: Mapping[str, str] | None = None) -> Workspace:
+        """A workspace with a pool of its own. `changes`: texts of the goal, and what stands in their place."""
         root = self.folder / name
         root.mkdir(mode=0o700)
         goal = GOAL_YAML.split("knobs:")[0] + KNOBS
-        for old, new in (("flash-16k-zero-cache", name), ("hours: 10", "hours: 24"), ("trials: 40", "trials: 400")):
+        usual = {"flash-16k-zero-cache": name, "hours: 10": "hours: 24", "trials: 40": "trials: 400"}
+        for old, new in {**usual, **(changes or {})}.items():
+            assert old in goal, f"{old!r} is not in the goal"
             goal = goal.replace(old, new)
         (root / "goal.yaml").write_text(goal)
         (root / "pool.yaml").write_text(POOL.format(name=name))

@@ -6,7 +6,7 @@ Machines outlive every service. They count what is started on them, as the real 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,13 +49,19 @@ class Machines:
     loads: list[Load] = field(default_factory=list)
     boot: int = 0
     reboots: dict[int, float] = field(default_factory=dict)  # the boot that ended, and when
+    cancelled: dict[str, float] = field(default_factory=dict)  # trials, and when
     loses: set[str] = field(default_factory=set)  # ends of trials that nobody will learn
+    at_start: dict[int, Callable[[], None]] = field(default_factory=dict)  # what happens as the nth load starts
+    speed: Callable[[float], float] = lambda seconds: 1.0  # of a load that began then
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self, trial_id: str) -> None:
         with self._lock:
             assert not self.running(), f"a second load on {self.name}: {trial_id} beside {self.running()}"
             self.loads.append(Load(trial_id=trial_id, began_s=self.clock.monotonic(), boot=self.boot))
+        happens = self.at_start.get(len(self.loads))
+        if happens is not None:
+            happens()
 
     def load_of(self, trial_id: str) -> Load | None:
         return next((load for load in self.loads if load.trial_id == trial_id), None)
@@ -65,6 +71,8 @@ class Machines:
 
     def status(self, load: Load) -> str:
         over = load.began_s + LOAD_S
+        if load.trial_id in self.cancelled:
+            return "cancelled"
         if self.reboots.get(load.boot, float("inf")) < over:
             return "lost_reboot"
         return "exited" if self.clock.monotonic() >= over else "running"
@@ -144,24 +152,30 @@ class VirtualRunner:
         while machines.status(load) == "running":
             self._say(plan, Stage.MEASURE, f"{self._clock.monotonic() - load.began_s:.0f} s")
             self._clock.sleep(POLL_S)
-            gate(0.0)
+            blocked = gate(0.0)
+            if blocked is not None and blocked.cancel:
+                machines.cancelled[trial] = self._clock.monotonic()
+                return self._fault(plan, Reason.CANCELLED, blocked.reason)
         if trial in machines.loses and finding is None:
             return Held(stage=Stage.MEASURE, detail="the host does not say how it ended")
         if machines.status(load) == "lost_reboot" or finding is Finding.DEAD:
-            return self._fault(plan, "the host rebooted while the load ran" if finding is None else "said to be dead")
+            detail = "the host rebooted while the load ran" if finding is None else "said to be dead"
+            return self._fault(plan, Reason.ENVIRONMENT, detail)
         self._journal.end(trial, Stage.MEASURE, 1, "done", {"exit_code": 0})
         return None
 
-    def _fault(self, plan: TrialPlan, detail: str) -> TrialRecord:
-        self._journal.end(plan.trial_id, Stage.MEASURE, 1, str(Reason.ENVIRONMENT), {"detail": detail})
+    def _fault(self, plan: TrialPlan, reason: Reason, detail: str) -> TrialRecord:
+        self._journal.end(plan.trial_id, Stage.MEASURE, 1, str(reason), {"detail": detail})
         self._brief(plan, Stage.RELEASE)
-        fault = StageFault(stage=Stage.MEASURE, attempt=1, reason=Reason.ENVIRONMENT, sent=Sent.UNKNOWN, detail=detail)
+        fault = StageFault(stage=Stage.MEASURE, attempt=1, reason=reason, sent=Sent.UNKNOWN, detail=detail)
         return _without_files(a_record(plan.trial_id, failure=fault, began=self._clock.now()))
 
     def _record(self, plan: TrialPlan) -> TrialRecord:
-        wobble = 1 + 0.002 * (sum(map(ord, plan.trial_id)) % 5 - 2)
+        wobble = 1 + 0.002 * (int(plan.trial_id.rpartition("-t")[2]) % 5 - 2)
         fast = plan.config.get(CAP) != 1
-        performance = Performance(per_card=(236.8 if fast else 179.0) * wobble)
+        load = self._machines.load_of(plan.trial_id)
+        speed = self._machines.speed(load.began_s) if load is not None else 1.0
+        performance = Performance(per_card=(236.8 if fast else 179.0) * wobble * speed)
         measurement = a_measurement(performance, requests=plan.load.requests)
         return _without_files(a_record(plan.trial_id, measurement=measurement, began=self._clock.now()))
 
