@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from executor.engines.profile import parse_profile
 from executor.simulated.profile_trace import write_trace
 from experiments.profile import ServerProfile
 from experiments.serving_config import Role
+
+
+LAB = Path(__file__).parent / "lab_samples"
 
 
 def event(name: str, start: float, length: float, **more: Any) -> dict[str, Any]:
@@ -87,6 +91,19 @@ def test_a_trace_without_a_device_counts_each_operators_own_time(tmp_path: Path)
     found = said(tmp_path)
     assert (found["basis"], found["idle"]) == ("processor", 0.0)
     assert found["families"] == {"attention": 0.4, "matmul": 0.6}
+
+
+def test_a_trace_of_the_real_profiler_is_read(tmp_path: Path) -> None:
+    """Three steps of attention, a linear layer and sampling, as torch 2.13 of the lab's engine profiles them."""
+    shutil.copy(LAB / "torch_cpu.trace.json.gz", tmp_path)
+    profile = parse_profile(json.dumps(said(tmp_path)), Role.DECODE, 3)
+    assert isinstance(profile, ServerProfile)
+    assert (profile.basis, profile.events) == ("processor", 144)
+    assert profile.families == {"attention": 0.619, "matmul": 0.3049, "other": 0.0413, "sampling": 0.0347}
+    assert [(kernel.name, kernel.calls) for kernel in profile.top[:2]] == [
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", 3),
+        ("aten::mm", 3),
+    ]
 
 
 def test_the_other_vendors_trace_is_read_by_its_process(tmp_path: Path) -> None:
