@@ -19,7 +19,6 @@ from executor.simulated.profile_trace import write_trace
 from experiments.profile import ServerProfile
 from experiments.serving_config import Role
 
-
 LAB = Path(__file__).parent / "lab_samples"
 
 
