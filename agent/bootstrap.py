@@ -17,7 +17,7 @@ from agent.drive import Drive
 from agent.nodes import Nodes, Tell
 from agent.pages import private_names, refresh
 from agent.planner.chain import Objections
-from agent.planner.optimizer import OptimizerProposer
+from agent.planner.optimizers import optimizer_of
 from agent.planner.port import Proposer
 from agent.planner.rules import RuleProposer
 from agent.pool_turns import PoolTurn, PoolTurns
@@ -154,7 +154,7 @@ def _wire(
         ask_again=runner.ask_again,
         authority=authority,
         clock=clock,
-        suggesters=(RuleProposer(), OptimizerProposer()),
+        suggesters=(RuleProposer(), optimizer_of(goal.planner.optimizer)),
         planner=planner,
         objections=lambda study: size_objections(study, pool),
         tell=tell,

@@ -1,7 +1,8 @@
 """Which wall binds the incumbent, from figures alone. Several may hold; each names the figures that say so.
 
-A queue that is there in most samples is a wall at the place that it waits for. Where neither side queues, the client
-does not supply enough. A wall whose figures were not observed is not claimed.
+A queue that is there in most samples is a wall at the place that it waits for. Where neither side queues, or where the
+client holds back what decode has free slots for, the client does not supply enough. A wall whose figures were not
+observed is not claimed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ Figures = Mapping[str, float | None]
 PERSISTENT = 0.5  # share of samples with a queue from which it counts as standing
 SLIGHT = 0.1  # below this share a queue counts as empty
 FULL = 0.92  # share of KV space, or of the running cap, that counts as full
+HELD_BACK = (
+    0.85  # mean requests in flight over the client's cap from which the cap holds them back; ramp and drain excepted
+)
+NEARLY_ALL = 0.9  # of the requests in flight
 UNEVEN = 0.15  # busiest rank over the mean, minus one
 NEAR_LIMIT = 0.95  # share of an SLO limit that counts as reached
 
@@ -42,6 +47,8 @@ def find_walls(figures: Figures) -> tuple[BindingWall, ...]:
 def _prefill_supply(f: Figures) -> BindingWall | None:
     waiting, prealloc = f.get("prefill.waiting.share_positive"), f.get("decode.prealloc.share_positive")
     if waiting is None or waiting < PERSISTENT or (prealloc is not None and prealloc > SLIGHT):
+        return None
+    if _nearly_all_decode(f):
         return None
     seen = ("prefill.waiting.share_positive", "decode.prealloc.share_positive", "prefill.waiting.mean")
     decode = "decode was not observed" if prealloc is None else f"for decode in {prealloc:.0%}"
@@ -80,6 +87,10 @@ def _memory(f: Figures) -> BindingWall | None:
 
 
 def _client_supply(f: Figures) -> BindingWall | None:
+    return _nothing_queues(f) or _client_holds_back(f)
+
+
+def _nothing_queues(f: Figures) -> BindingWall | None:
     waiting, prealloc = f.get("prefill.waiting.share_positive"), f.get("decode.prealloc.share_positive")
     if waiting is None or waiting > SLIGHT or (prealloc or 0.0) > SLIGHT:
         return None
@@ -90,6 +101,33 @@ def _client_supply(f: Figures) -> BindingWall | None:
         figures=_observed(f, ("prefill.waiting.share_positive", "client.concurrency_mean", "client.request_per_s")),
         sentence=f"{sides}: the load does not fill the service",
     )
+
+
+def _client_holds_back(f: Figures) -> BindingWall | None:
+    """By Little's law a client at its cap sets the pace, unless a queue stands or decode is full."""
+    in_flight, cap = f.get("client.concurrency_mean"), f.get("client.concurrency_limit")
+    share, waiting = f.get("decode.running_share_of_cap"), f.get("prefill.waiting.share_positive")
+    if in_flight is None or not cap or share is None or waiting is None:
+        return None
+    queue = max(waiting, f.get("decode.prealloc.share_positive") or 0.0)
+    if in_flight < HELD_BACK * cap or share >= FULL or (queue >= PERSISTENT and not _nearly_all_decode(f)):
+        return None
+    seen = ("client.concurrency_mean", "client.concurrency_limit", "decode.running_share_of_cap")
+    return BindingWall(
+        wall=Wall.CLIENT_SUPPLY,
+        strength=1.0 - share,
+        figures=_observed(f, seen),
+        sentence=f"the client has {in_flight:.1f} of at most {cap:g} requests in flight, and decode runs "
+        f"{share:.0%} of the requests it may",
+    )
+
+
+def _nearly_all_decode(f: Figures) -> bool:
+    """Of the requests in flight hardly one waits, whatever a queue showed at the moments when a batch was formed."""
+    in_flight, running, ranks = f.get("client.concurrency_mean"), f.get("decode.running.mean"), f.get("decode.ranks")
+    if in_flight is None or running is None or ranks is None:
+        return False
+    return running * ranks >= NEARLY_ALL * in_flight
 
 
 def _slo(f: Figures) -> BindingWall | None:

@@ -102,11 +102,13 @@ class PlannerRule(Strict):
 
     `llm_share` is the share of cards on which the model is asked first; it shrinks while its cards fail. While a model
     is used, one card in `control_every` is a random one: the only standing evidence of what the model is worth.
+    `optimizer` is the surrogate of the service's parts, or optuna's TPE.
     """
 
     chain: tuple[Literal["rules", "optimizer", "llm"], ...] = Field(
         default=("rules", "optimizer", "llm"), min_length=1, max_length=3
     )
+    optimizer: Literal["surrogate", "tpe"] = "surrogate"
     llm_share: Real = Field(default=0.3, ge=0, le=1)
     control_every: Int | None = Field(default=12, ge=2)
 

@@ -25,7 +25,10 @@ from experiments.study import Study
 REPAIR_ROUNDS = 2
 HOPELESS = 0.03  # a smaller probability to start is as good as a launch thrown away
 OUTBID = 3
+NEARLY = 0.8
 SHOWN = 300  # characters of a note or a failure that go into the ledger
+
+_Judged = tuple[Ranked, CardDraft]
 
 Objections = Callable[[CardDraft], tuple[str, ...]]
 """Rules of the engine that a draft's configuration would break, each as a sentence."""
@@ -86,9 +89,29 @@ class _Chain:
         """Stable: of two drafts of one change the one stands first whose proposer is earlier in the chain."""
         if not self._ranking.knows_enough:
             return drafts
-        judged = [(ranked.order, draft) for draft in drafts if (ranked := self._ranking.of_draft(draft)) is not None]
-        ordered = [draft for _, draft in sorted(judged, key=lambda pair: pair[0])]
-        return _explained_first(ordered, {name for wall in self._packet.walls for name in wall.figures})
+        judged = [(ranked, draft) for draft in drafts if (ranked := self._ranking.of_draft(draft)) is not None]
+        judged.sort(key=lambda pair: pair[0].order)
+        return [draft for _, draft in self._explained_first(judged)]
+
+    def _explained_first(self, judged: list[_Judged]) -> list[_Judged]:
+        """Of drafts that turn one knob, the one comes first whose mechanism shows a sign of its own beside the wall's.
+
+        Such a card says why and goes step by step, unless a larger step promises clearly more.
+        """
+        of_walls = {name for wall in self._packet.walls for name in wall.figures}
+
+        def is_explained(pair: _Judged, best: Ranked) -> bool:
+            ranked, draft = pair
+            has_sign = draft.source is Source.RULES and any(ref.id not in of_walls for ref in draft.evidence)
+            return has_sign and ranked.worth >= NEARLY * best.worth
+
+        ordered: list[_Judged] = []
+        for pair in judged:
+            same = [p for p in judged if p[1].change.path == pair[1].change.path and p not in ordered]
+            ordered += [p for p in same if is_explained(p, pair[0])]
+            if pair not in ordered:
+                ordered.append(pair)
+        return ordered
 
     def ask(self, proposer: Proposer, packet: EvidencePacket | None = None) -> Proposal:
         try:
@@ -149,24 +172,6 @@ class _Chain:
             better = text_of(self._best.move)
             return Objection(Code.OUTBID, f"the runs so far promise {OUTBID} times as much of {better}")
         return None
-
-
-def _explained_first(drafts: list[CardDraft], of_walls: set[str]) -> list[CardDraft]:
-    """Of the drafts that turn one knob, those come first whose mechanism shows a sign of its own beside the wall's.
-
-    Such a card says why, and goes step by step.
-    """
-
-    def is_explained(draft: CardDraft) -> bool:
-        return draft.source is Source.RULES and any(ref.id not in of_walls for ref in draft.evidence)
-
-    ordered: list[CardDraft] = []
-    for draft in drafts:
-        same = [d for d in drafts if d.change.path == draft.change.path and d not in ordered]
-        ordered += [d for d in same if is_explained(d)]
-        if draft not in ordered:
-            ordered.append(draft)
-    return ordered
 
 
 def _accounted(source: Source, proposal: Proposal, at: datetime) -> ProposalMade:

@@ -94,6 +94,16 @@ EFFECTS: tuple[KnobEffect, ...] = (
         gain=(-0.02, 0.15),
     ),
     KnobEffect(
+        name="max-running-requests",
+        wall=Wall.DECODE_BATCH,
+        toward=Toward.MORE,
+        mechanism="Every slot that the engine allows is in use: a higher cap runs more requests at once, and each step "
+        "takes longer.",
+        signs=("decode.running_share_of_cap",),
+        least_sign=0.92,
+        gain=(-0.02, 0.15),
+    ),
+    KnobEffect(
         name="num-reserved-decode-tokens",
         wall=Wall.MEMORY,
         toward=Toward.LESS,

@@ -1,7 +1,7 @@
 """The optimizer as a proposer: a surrogate of the service over the declared space, learned from every run so far.
 
 It needs no mechanism: it goes where the measured effects, the limits and what was never tried promise most for the
-effort of one card. Deterministic per packet.
+effort of one card. Where a mechanism made it expect more, the draft says which. Deterministic per packet.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from agent.planner.moves import Move, change_of
 from agent.planner.packet import EvidencePacket, OutcomePart, Proposal
 from agent.planner.ranking import Ranked, Ranking
+from agent.planner.rules import Spoken, spoken_of
 from experiments.card import CardDraft, EvidenceRef, Prediction, Source
 from experiments.serving_config import Change
 
@@ -35,13 +36,12 @@ class OptimizerProposer:
 
 def _draft(ranked: Ranked, packet: EvidencePacket) -> CardDraft:
     outlook, change = ranked.outlook, change_of(ranked.move)
-    names = text_of(ranked.move)
+    names, spoken = text_of(ranked.move), _spoken_for(ranked, packet)
     return CardDraft(
         change=change,
-        wall=packet.walls[0].wall,
-        mechanism=f"No mechanism is claimed: {names} is where the measured effects and the gaps in what was tried "
-        "point the optimizer.",
-        evidence=evidence_of(packet, change),
+        wall=packet.walls[0].wall if spoken is None else spoken.wall.wall,
+        mechanism=no_mechanism(names) if spoken is None else _step_of(spoken, names),
+        evidence=evidence_of(packet, change, () if spoken is None else (*spoken.wall.figures, *spoken.effect.signs)),
         prediction=Prediction(
             low=round(math.expm1(outlook.gain_low), 4),
             high=round(math.expm1(outlook.gain_high), 4),
@@ -53,16 +53,35 @@ def _draft(ranked: Ranked, packet: EvidencePacket) -> CardDraft:
     )
 
 
+def _spoken_for(ranked: Ranked, packet: EvidencePacket) -> Spoken | None:
+    """The mechanism that speaks for a single change, where it made the optimizer expect more of it."""
+    if ranked.mechanism <= 0 or len(ranked.move) > 1:
+        return None
+    return spoken_of(packet, ranked.move[0].knob, ranked.move[0].value)
+
+
+def _step_of(spoken: Spoken, names: str) -> str:
+    sentence = spoken.wall.sentence
+    return f"{sentence[0].upper()}{sentence[1:]}. {spoken.effect.mechanism} The optimizer chose the step to {names}."
+
+
+def no_mechanism(names: str) -> str:
+    return (
+        f"No mechanism is claimed: {names} is where the measured effects and the gaps in what was tried point the "
+        "optimizer."
+    )
+
+
 def text_of(move: Move) -> str:
     return " with ".join(
         f"{setting.knob.name} = {'unset' if setting.value is None else setting.value}" for setting in move
     )
 
 
-def evidence_of(packet: EvidencePacket, change: Change) -> tuple[EvidenceRef, ...]:
-    """The objective and the wall; for a change that was refuted elsewhere also what has changed since."""
+def evidence_of(packet: EvidencePacket, change: Change, signs: tuple[str, ...] = ()) -> tuple[EvidenceRef, ...]:
+    """The objective, the wall and its signs; for a change that was refuted elsewhere also what has changed since."""
     news = [name for o in packet.outcomes if o.suspect and _is_same(o, change) for name in o.new_evidence]
-    names = dict.fromkeys(("objective.value", *packet.walls[0].figures, *news))
+    names = dict.fromkeys(("objective.value", *packet.walls[0].figures, *signs, *news))
     return tuple(EvidenceRef(id=name, value=value) for name in names if (value := packet.figures.get(name)) is not None)
 
 

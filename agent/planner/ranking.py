@@ -9,10 +9,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agent.planner.couplings import expected_of_coupling
 from agent.planner.gaussian_process import Axis
 from agent.planner.moves import Move, Setting, bundle_moves, cost_of, single_moves
 from agent.planner.packet import EvidencePacket
-from agent.planner.rules import expected_of_mechanism
+from agent.planner.rules import spoken_of
 from agent.planner.surrogate import Outlook, Surrogate, Values
 from experiments.card import CardDraft
 from experiments.knob import Cost
@@ -131,7 +132,8 @@ class Ranking:
     def _mechanism(self, move: Move) -> float:
         """What is known of a knob counts until it was turned here: then the runs know better."""
         if len(move) > 1:
-            return 0.0
+            return expected_of_coupling(self._packet, move)
         knob, value = move[0].knob, move[0].value
-        expected = expected_of_mechanism(self._packet, knob, value)
+        spoken = spoken_of(self._packet, knob, value)
+        expected = 0.0 if spoken is None else spoken.gain
         return min(expected, 0.0) if len(self._seen[knob.path]) > 1 else expected

@@ -142,8 +142,9 @@ class Surrogate:
         return tuple(i for i, knob in enumerate(self._packet.knobs) if side in _sides_of(knob))
 
     def _learn_rates(self) -> dict[Side, _Part]:
-        sides = {o.side for o in self._measured} - {Side.UNKNOWN}
-        if not sides or any(knob.role == "mixed" for knob in self._packet.knobs):
+        """One model per part where the incumbent's evidence says which part binds; else the service as a whole."""
+        here = next((o.side for o in self._measured if o.values == self._here), Side.UNKNOWN)
+        if here is Side.UNKNOWN or any(knob.role == "mixed" for knob in self._packet.knobs):
             columns = tuple(range(len(self._axes)))
             return {Side.UNKNOWN: _Part(columns, self._fit(columns, self._measured, self._measured_rates()))}
         return {side: self._learn_rate(side) for side in (Side.PREFILL, Side.DECODE, Side.CLIENT)}

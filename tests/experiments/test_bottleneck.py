@@ -16,6 +16,14 @@ FIELD = {  # the evidence before the winning card: prefill queue persistent, dec
     "decode.prealloc.share_positive": 0.0,
 }
 IDLE = {"prefill.waiting.share_positive": 0.02, "decode.prealloc.share_positive": 0.0}
+HELD_BACK = {  # Little's law: neither side queues for long, and the client is at its cap
+    "client.concurrency_mean": 22.5,
+    "client.concurrency_limit": 24.0,
+    "decode.running_share_of_cap": 0.68,
+    "prefill.waiting.share_positive": 0.3,
+}
+# One engine logs its queue when it forms a prefill batch. By Little's law hardly a request waits: 21.8 of 22.5 decode.
+BURSTS = {"prefill.waiting.share_positive": 0.59, "decode.running.mean": 2.72, "decode.ranks": 8.0}
 
 CASES = [
     (
@@ -43,6 +51,21 @@ CASES = [
         "nothing waits for prefill: the load does not fill the service",
     ),
     (
+        HELD_BACK,
+        Wall.CLIENT_SUPPLY,
+        "the client has 22.5 of at most 24 requests in flight, and decode runs 68% of the requests it may",
+    ),
+    (
+        {**HELD_BACK, **BURSTS},
+        Wall.CLIENT_SUPPLY,
+        "the client has 22.5 of at most 24 requests in flight, and decode runs 68% of the requests it may",
+    ),
+    (
+        {**HELD_BACK, **BURSTS, "decode.running.mean": 1.9},
+        Wall.PREFILL_SUPPLY,
+        "requests wait for prefill in 59% of the samples, decode was not observed",
+    ),
+    (
         {"slo.tpot_mean.share_of_limit": 0.97, "slo.ttft_mean.share_of_limit": 0.3},
         Wall.SLO,
         "tpot_mean is at 97% of its limit",
@@ -56,7 +79,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("figures", "wall", "sentence"), CASES, ids=[c[2] for c in CASES])
+@pytest.mark.parametrize(("figures", "wall", "sentence"), CASES, ids=[f"{n}: {c[2]}" for n, c in enumerate(CASES)])
 def test_wall(figures: dict[str, float | None], wall: Wall, sentence: str) -> None:
     """Each wall with the least that shows it, and its sentence."""
     found = find_walls(figures)
@@ -69,6 +92,9 @@ NOT_CLAIMED = [
     {"prefill.waiting.share_positive": 0.98, "decode.prealloc.share_positive": 0.4},  # decode is the one that is full
     {"prefill.waiting.share_positive": 0.3, "decode.prealloc.share_positive": 0.0},  # neither standing nor empty
     {"decode.running_share_of_cap": 0.97, "decode.prealloc.share_positive": 0.0},  # full, and nothing waits for it
+    {**HELD_BACK, "client.concurrency_mean": 15.0},  # the load has not enough requests to reach its cap
+    {**HELD_BACK, "decode.running_share_of_cap": None},  # whether decode has room was not seen
+    {**HELD_BACK, "decode.prealloc.share_positive": 0.6},  # a queue stands before decode
     {"decode.token_usage_max": 0.9, "decode.retractions": 0.0},
     {"slo.tpot_mean.share_of_limit": 0.94},
     {"prefill.rank_imbalance": 0.15},

@@ -8,8 +8,9 @@ import pytest
 
 from agent.planner.evidence import assemble_packet
 from agent.planner.knob_table import Toward
-from agent.planner.packet import EvidencePacket, KnobPart
+from agent.planner.packet import EvidencePacket, KnobPart, WallPart
 from agent.planner.rules import RuleProposer, neighbours
+from experiments.card import Wall
 from experiments.serving_config import Value
 from experiments.study import fold
 from tests.agent.planner.test_evidence_packet import baseline_entries
@@ -67,6 +68,48 @@ def test_a_cost_class_that_is_not_allowed_is_not_proposed(packet: EvidencePacket
 def test_the_proposer_is_deterministic(packet: EvidencePacket) -> None:
     """One packet, one answer."""
     assert RuleProposer().propose(packet) == RuleProposer().propose(packet)
+
+
+def slo(packet: EvidencePacket, share: float) -> EvidencePacket:
+    """A load as a knob, and a wall that says how near the latency is to its limit."""
+    wall = WallPart(wall=Wall.SLO, strength=0.8, figures=("slo.tpot_mean.share_of_limit",), sentence="TPOT is near")
+    knob = KnobPart(
+        path="client.client.concurrency",
+        role="client",
+        kind="client",
+        name="concurrency",
+        current=128,
+        values=(64, 96, 128),
+        cost="hot",
+        alters_numerics=False,
+        relieves=(),
+        mechanism="",
+        tried=(),
+    )
+    figures = {**packet.figures, "slo.tpot_mean.share_of_limit": share, "client.tpot_mean_ms": 20.0 * share}
+    return packet.model_copy(update={"walls": (wall,), "knobs": (knob,), "figures": figures})
+
+
+def test_a_broken_limit_leads_to_fewer_requests_in_flight(packet: EvidencePacket) -> None:
+    """The cheap move first: the load is hot, and every latency falls with it."""
+    [draft] = RuleProposer().propose(slo(packet, 1.1)).drafts
+
+    assert (draft.change.name, draft.change.to_value, draft.wall) == ("concurrency", 96, Wall.SLO)
+
+
+def test_a_limit_that_holds_is_no_reason_to_give_throughput_away(packet: EvidencePacket) -> None:
+    """Latency for throughput is a trade-off that a person asks for."""
+    assert RuleProposer().propose(slo(packet, 0.97)).drafts == ()
+
+
+def test_one_change_is_one_draft_however_many_mechanisms_speak_for_it(packet: EvidencePacket) -> None:
+    """Full slots and a queue before them are two signs of one step."""
+    wall = WallPart(wall=Wall.DECODE_BATCH, strength=0.9, figures=(), sentence="decode is full")
+    figures = {**packet.figures, "decode.running_share_of_cap": 0.97, "decode.prealloc.share_positive": 0.8}
+
+    drafts = RuleProposer().propose(packet.model_copy(update={"walls": (wall,), "figures": figures})).drafts
+
+    assert [d.change.name for d in drafts].count("max-running-requests") == 1
 
 
 @pytest.mark.parametrize(
