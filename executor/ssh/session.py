@@ -5,16 +5,14 @@ A login shell may print what it likes: an answer is only what carries the reques
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import shlex
 import time
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
+from executor.ssh.agent_bundle import agent_sha256, agent_source
 from executor.ssh.connection import SshConnection, Stream
 from executor.ssh.errors import ConnectionLost
 
@@ -38,16 +36,6 @@ h=take(73); s=take(int(h[:8],16)); d=h[9:].decode()
 if hashlib.sha256(s).hexdigest()!=d: sys.exit("host agent: its bytes do not match their hash")
 exec(compile(s,"host_agent.py","exec"),{"__name__":"__main__","AGENT_SOURCE":s,"AGENT_SHA256":d})
 """.strip()
-
-
-@cache
-def agent_source() -> bytes:
-    return (Path(__file__).parents[1] / "host_agent.py").read_bytes()
-
-
-@cache
-def agent_sha256() -> str:
-    return hashlib.sha256(agent_source()).hexdigest()
 
 
 def agent_command(*, workdir: str, python: str = "python3", container: str | None = None) -> str:

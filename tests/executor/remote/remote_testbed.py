@@ -21,8 +21,9 @@ import pytest
 
 from executor.clock import SystemClock
 from executor.remote_host import HostAddress, JobSpec, JobState, Lease, RemoteHost
+from executor.ssh.agent_bundle import agent_sha256, agent_source
 from executor.ssh.embedded import EmbeddedSshServer, default_environment
-from executor.ssh.session import BOOTSTRAP, agent_sha256, agent_source
+from executor.ssh.session import BOOTSTRAP
 
 SSHD = shutil.which("sshd") or ("/usr/sbin/sshd" if Path("/usr/sbin/sshd").exists() else None)
 numbers = itertools.count()
