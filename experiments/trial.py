@@ -52,7 +52,7 @@ class Stage(StrEnum):
 EVALUATION = (
     Stage.CHECK,
     Stage.RESERVE,
-    Stage.RECORD,
+    Stage.RECORD,  # an expert layout that stands is found, not made again
     Stage.FIT,
     Stage.LAUNCH,
     Stage.READY,
