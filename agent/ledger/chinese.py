@@ -318,6 +318,16 @@ _CARD = {
     "The installed engine, asked before the launch: {answers}.": "启动前向已安装引擎询问的结果：{answers}。",
     "Builds as the servers report them: {sources}.": "服务端自报的构建：{sources}。",
     "Set otherwise by the server: {values}.": "服务端自行改动的值：{values}。",
+    "server": "服务端",
+    "ranks": "rank 数",
+    "samples": "采样次数",
+    "waiting": "等待",
+    "KV pool in use": "KV 池占用",
+    "accept length": "接受长度",
+    "Sampled while the load ran: median over ranks and samples, highest in brackets.": (
+        "压测期间采样：各 rank、各次采样的中位数，括号内为最高值。"
+    ),
+    "A short profile after the load, conclusions only: {profiles}.": "压测之后的短剖析，仅留结论：{profiles}。",
     "began": "开始",
     "note": "备注",
     "Stages together: {total}.": "阶段合计：{total}。",

@@ -10,6 +10,7 @@ from agent.ledger.document import Block, Code, FileLink, Heading, Inline, Label,
 from agent.ledger.effects import load_text, outcome_label
 from agent.ledger.figures import MISSING, Figure, count_figure, duration_figure, figure, moment, size_figure
 from agent.ledger.history import Incident, earlier_faults, trial_anchor
+from agent.ledger.observed_section import observed_blocks
 from agent.ledger.tried_section import repair_text
 from agent.ledger.words import Words
 from experiments.classification import classify_failure
@@ -45,6 +46,7 @@ def trial_blocks(trial: TrialState, artifacts: str | None, t: Words) -> list[Blo
         blocks.append(Paragraph(t("Builds as the servers report them: {sources}.", sources="; ".join(record.sources))))
     if record.adjusted:
         blocks.append(Paragraph(t("Set otherwise by the server: {values}.", values="; ".join(record.adjusted))))
+    blocks += observed_blocks(record, t)
     blocks += _stage_blocks(record, t)
     return blocks + _artifact_blocks(record, artifacts, t)
 

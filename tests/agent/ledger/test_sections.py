@@ -27,7 +27,9 @@ from experiments.ledger import (
     QualityEvaluated,
     TrialsClassified,
 )
+from experiments.live import RankLive, Spread
 from experiments.measurement import WindowKind
+from experiments.profile import ServerProfile
 from experiments.scenario import CacheState
 from experiments.serving_config import Change, Kind, Role, ServingConfig
 from experiments.trial import Tier
@@ -89,6 +91,39 @@ def test_a_refusal_stands_with_all_its_reasons() -> None:
     text = built(entries)
     assert "- different requests: 640 and 320\n- the native window follows different rules: a and b\n" in text
     assert "| not comparable | – | **fault: evidence incomplete**" in text
+
+
+def test_what_the_servers_were_seen_to_do_stands_beside_the_numbers() -> None:
+    """Queues over all ranks of a server, and a profile's conclusions; what no sample held is not observed."""
+    live = tuple(
+        RankLive(
+            role=Role.DECODE,
+            rank=rank,
+            samples=12,
+            running=Spread(p50=float(rank), max=8.0, n=12),
+            waiting=Spread(p50=0.0, max=2.0, n=12),
+            token_usage=Spread(p50=0.25, max=0.5, n=12),
+        )
+        for rank in range(3)
+    )
+    profile = ServerProfile(
+        role=Role.DECODE,
+        basis="device",
+        steps=5,
+        traces=16,
+        read=4,
+        events=900,
+        span_s=0.25,
+        idle=0.125,
+        families={"attention": 0.6, "moe": 0.4},
+        top=(),
+    )
+    record = a_record("t1", measurement=a_measurement(Performance(), requests=320))
+    record = record.model_copy(update={"live": live, "profiles": (profile,)})
+    text = built([an_opening(), *a_run(record, None, a_config(), 320, EVENING)])
+
+    assert "| decode | 3 | 12 | 1.00 (8.00) | 0.00 (2.00) | 0.25 (0.50) | NOT_OBSERVED |" in text
+    assert "decode (device): attention 60%, moe 40%; idle 12% of 0.250 s" in text
 
 
 def test_an_evaluation_of_the_outputs_is_on_the_card() -> None:
