@@ -134,10 +134,16 @@ def public_name(card: Card, redact: Callable[[str], str]) -> str:
 
 
 def earlier_faults(record: TrialRecord) -> list[StageFault]:
-    """The faults that did not end the trial. The one that did may be among them under another reason."""
+    """The faults that did not end the trial. The one that did may be among them under another reason.
+
+    Where the configuration ended it, its earlier attempts at that stage were its own doing as well.
+    """
     failure = record.failure
-    ended = None if failure is None else (failure.stage, failure.attempt)
-    return [fault for fault in record.faults if (fault.stage, fault.attempt) != ended]
+    if failure is None:
+        return list(record.faults)
+    if record.configuration_caused:
+        return [fault for fault in record.faults if fault.stage is not failure.stage]
+    return [fault for fault in record.faults if (fault.stage, fault.attempt) != (failure.stage, failure.attempt)]
 
 
 def gather(entries: Sequence[LedgerEntry], redact: Callable[[str], str] = str) -> History:

@@ -58,6 +58,18 @@ def test_a_fault_that_ended_the_trial_is_told_once() -> None:
     assert [(i.fault.reason, i.ended_trial) for i in incidents] == [(Reason.LAUNCH, True)]
 
 
+def test_a_configuration_that_cannot_run_is_no_incident() -> None:
+    """Both attempts to start it ran out of memory: a negative, and nothing under faults."""
+    first = a_fault(Stage.READY, Reason.LAUNCH, Sent.NOT_SENT, "out of memory")
+    second = first.model_copy(update={"attempt": 2})
+    record = a_record("t1", failure=second, faults=(first, second), configuration_caused=True)
+    started = TrialStarted(
+        at=EVENING, trial_id="t1", tier=Tier.BASELINE, card_digest=None, config=a_config(), load=a_load(), why=""
+    )
+    finished = TrialFinished(at=EVENING + timedelta(minutes=1), record=record)
+    assert gather([an_opening(), started, finished]).incidents() == []
+
+
 def test_the_reason_of_a_stop_is_in_the_fold() -> None:
     """The night that is settled ends because no candidate is left."""
     last = a_night(settle_held=True)[-1]
