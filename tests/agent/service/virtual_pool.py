@@ -21,7 +21,7 @@ from experiments.ledger import Finding
 from experiments.ports import Gate, Journal
 from experiments.serving_config import Kind, Role
 from experiments.serving_config import Path as SettingPath
-from experiments.trial import Reason, Sent, Stage, StageFault, TrialRecord
+from experiments.trial import Reason, Sent, Stage, StageFault, StageTime, TrialRecord
 from tests.agent.service.virtual_clock import VirtualClock
 from tests.factories import Performance, a_measurement, a_record
 
@@ -168,7 +168,7 @@ class VirtualRunner:
         self._journal.end(plan.trial_id, Stage.MEASURE, 1, str(reason), {"detail": detail})
         self._brief(plan, Stage.RELEASE)
         fault = StageFault(stage=Stage.MEASURE, attempt=1, reason=reason, sent=Sent.UNKNOWN, detail=detail)
-        return _without_files(a_record(plan.trial_id, failure=fault, began=self._clock.now()))
+        return self._as_it_was(a_record(plan.trial_id, failure=fault, began=self._clock.now()))
 
     def _record(self, plan: TrialPlan) -> TrialRecord:
         wobble = 1 + 0.002 * (int(plan.trial_id.rpartition("-t")[2]) % 5 - 2)
@@ -177,11 +177,21 @@ class VirtualRunner:
         speed = self._machines.speed(load.began_s) if load is not None else 1.0
         performance = Performance(per_card=(236.8 if fast else 179.0) * wobble * speed)
         measurement = a_measurement(performance, requests=plan.load.requests)
-        return _without_files(a_record(plan.trial_id, measurement=measurement, began=self._clock.now()))
+        return self._as_it_was(a_record(plan.trial_id, measurement=measurement, began=self._clock.now()))
+
+    def _as_it_was(self, record: TrialRecord) -> TrialRecord:
+        """Without files, and with the times that the stages took here: what fits before a lease's end rests on them."""
+        rows = [row for row in self._journal.rows(record.trial_id) if row.ended is not None]
+        stages = tuple(
+            StageTime(
+                stage=row.stage,
+                attempt=row.attempt,
+                began=row.began,
+                seconds=0.0 if row.ended is None else (row.ended - row.began).total_seconds(),
+            )
+            for row in rows
+        )
+        return record.model_copy(update={"artifacts": (), "stages": stages})
 
     def _say(self, plan: TrialPlan, stage: Stage, text: str) -> None:
         self._report(Progress(trial_id=plan.trial_id, stage=stage, text=text))
-
-
-def _without_files(record: TrialRecord) -> TrialRecord:
-    return record.model_copy(update={"artifacts": ()})
