@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from experiments.errors import InvalidTransition, LedgerConflict
 from experiments.ledger import LedgerEntry, TrialStarted
 from experiments.ports import JournalRow
-from experiments.trial import Stage
+from experiments.trial import Stage, study_of_evaluation
 from state.chain import GENESIS, Link, link, plain, read_entries, verify_chain
 from state.drivers import Driver, refuse_stale, refuse_taken
 from state.errors import DriverRefused
@@ -148,7 +148,8 @@ class MemoryJournal:
     def _check_epoch(self, trial_id: str) -> None:
         if self._epoch is None:
             return
-        study_id = self._shelf.study_of.get(trial_id)
+        evaluated = study_of_evaluation(trial_id)
+        study_id = evaluated if evaluated in self._shelf.links else self._shelf.study_of.get(trial_id)
         if study_id is None:
             raise DriverRefused(f"trial {trial_id}: no ledger has started it, so nobody may work on it")
         self._shelf.check_epoch(study_id, self._epoch)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from experiments.trial import Stage
+from experiments.trial import Stage, evaluation_id
 from state.errors import DriverRefused
 from tests.contract.conftest import AnyDatabase, Clock
 from tests.factories import a_night
@@ -111,6 +111,17 @@ def test_a_trial_that_no_ledger_started_cannot_be_worked_on(database: AnyDatabas
     epoch = database.drivers(clock).acquire(STUDY, "service-a", TTL)
     with pytest.raises(DriverRefused, match="no ledger has started it"):
         database.journal(clock, epoch).begin("stray", Stage.CHECK, 1, {})
+
+
+def test_an_evaluation_belongs_to_the_study_that_it_is_named_after(database: AnyDatabase, clock: Clock) -> None:
+    """Its stages are written by the driver of that study, and by nobody for a study that does not exist."""
+    epoch = database.drivers(clock).acquire(STUDY, "service-a", TTL)
+    database.ledger(epoch).append(STUDY, NIGHT, after=0)
+    journal = database.journal(clock, epoch)
+    journal.begin(evaluation_id(STUDY, 1), Stage.EVALUATE, 1, {})
+    assert [row.stage for row in journal.rows(evaluation_id(STUDY, 1))] == [Stage.EVALUATE]
+    with pytest.raises(DriverRefused, match="no ledger has started it"):
+        journal.begin(evaluation_id("another-study", 1), Stage.EVALUATE, 1, {})
 
 
 def test_studies_have_their_own_drivers(database: AnyDatabase, clock: Clock) -> None:

@@ -19,7 +19,7 @@ from experiments.ledger import (
 )
 from experiments.ports import JournalRow
 from experiments.study import fold
-from experiments.trial import Reason, Sent, Stage, Tier
+from experiments.trial import Reason, Sent, Stage, Tier, evaluation_id
 from tests.factories import EVENING, a_config, a_fault, a_load, a_record, an_opening
 
 TRIALS = ("t1", "t2")
@@ -205,6 +205,15 @@ def test_a_trial_left_behind_breaks_i6() -> None:
     assert broken(history) == []
     stray = replace(history, rows=[*history.rows, row("t9", Stage.CHECK, 3)])
     assert broken(stray) == [Invariant.ONE_STATE]
+
+
+def test_the_evaluation_that_is_under_way_is_no_stray() -> None:
+    """One evaluation may have stages before its answer stands in the ledger; a later one may not."""
+    history = clean()
+    study_id = fold(history.entries).study_id
+    first, second = (row(evaluation_id(study_id, n), Stage.CHECK, 30) for n in (1, 2))
+    assert broken(replace(history, rows=[*history.rows, first])) == []
+    assert broken(replace(history, rows=[*history.rows, second])) == [Invariant.ONE_STATE]
 
 
 def test_an_open_stage_of_a_finished_trial_breaks_i6() -> None:
