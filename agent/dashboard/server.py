@@ -45,10 +45,10 @@ def serve(roots: list[Path], place: Place, clock: Clock, tell: Callable[[str], N
     tell(f"token, shown once: {token.text}" if token.is_new else f"the token is in {token.path}")
     if not is_loopback(place.host):
         tell("NOT encrypted: whoever reads this network reads the token; prefer a tunnel: ssh -L")
-    _server(app).run(sockets=[listener])
+    make_server(app).run(sockets=[listener])
 
 
-def _server(app: object) -> uvicorn.Server:
+def make_server(app: object) -> uvicorn.Server:
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         log_config=None,

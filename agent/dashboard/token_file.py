@@ -51,7 +51,7 @@ def _read(path: Path) -> str:
         text = os.read(handle, MAX_BYTES + 1).decode("ascii", errors="replace").strip()
     finally:
         os.close(handle)
-    if not SHORTEST <= len(text) <= MAX_BYTES or not text.isprintable():
+    if not SHORTEST <= len(text) <= MAX_BYTES or not (text.isascii() and text.isprintable()):
         raise InputError(str(path), 0, 0, "does not hold a token; remove it, and a new one is made")
     return text
 
