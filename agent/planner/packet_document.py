@@ -80,11 +80,13 @@ class PacketDocument:
         return {
             "knob": self._say(outcome.path),
             "to_value": self._value(outcome.path, outcome.to_value),
+            **self._with(outcome.also),
             "route": self._say(outcome.route),
             "reason": self._say(outcome.reason),
             "gain_percent": NOT_OBSERVED if outcome.gain is None else rounded(100 * outcome.gain),
             "scope": "in" if outcome.in_scope else "suspect" if outcome.suspect else "out",
             "source": self._say(outcome.source),
+            **({"changed_since": [self._say(name) for name in outcome.new_evidence]} if outcome.new_evidence else {}),
         }
 
     def _stand_ins(self, redactor: Redactor) -> dict[str, str]:
@@ -151,17 +153,22 @@ class PacketDocument:
         }
 
     def _suggestion(self, draft: CardDraft) -> Document:
-        path = str(draft.change.path)
+        path, also = str(draft.change.path), draft.change.also
         return {
             "source": draft.source,
             "knob": self._say(path),
             "to_value": self._value(path, draft.change.to_value),
+            **self._with(None if also is None else (str(also.path), also.to_value)),
             "wall": draft.wall,
             "mechanism": self._say(draft.mechanism),
             "evidence": [self._say(ref.id) for ref in draft.evidence],
             "gain_percent": [rounded(100 * draft.prediction.low), rounded(100 * draft.prediction.high)],
             "probability": rounded(draft.prediction.probability),
         }
+
+    def _with(self, also: tuple[str, Value] | None) -> Document:
+        """The other part of a declared bundle; nothing of it for a single change."""
+        return {} if also is None else {"with": {"knob": self._say(also[0]), "to_value": self._value(*also)}}
 
     def _value(self, path: str, value: Value) -> str:
         written = self._written.get(path, {}).get(_typed(value))

@@ -54,6 +54,29 @@ def test_missing_figure_is_never_a_number() -> None:
     assert all(isinstance(row["value"], int | float) for row in document["figures"])
 
 
+def test_a_suspect_negative_comes_with_what_has_changed_since() -> None:
+    """The figures that a retest has to cite are told by id; where nothing changed there is no such field."""
+    suspect = an_outcome(1).model_copy(update={"new_evidence": ("prefill.waiting.mean", "prefill.chunk_fill")})
+    rows = read_document(render(a_packet(outcomes=(suspect, an_outcome(2))), CHARS).messages)["outcomes"]
+    assert rows[0]["scope"] == "suspect"
+    assert rows[0]["changed_since"] == ["prefill.waiting.mean", "prefill.chunk_fill"]
+    assert "changed_since" not in rows[1]
+
+
+def test_the_other_part_of_a_bundle_is_told() -> None:
+    """In outcomes and suggestions alike: what two changes did together is not shown as the doing of one."""
+    pair = an_outcome(1).model_copy(update={"also": ("prefill.flag.prefill-max-requests", 2)})
+    draft = a_draft("prefill.flag.prefill-max-requests", 1, 2)
+    other = a_draft("decode.flag.max-running-requests", 128, 160).change
+    bundle = draft.model_copy(update={"change": draft.change.model_copy(update={"also": other})})
+    packet = a_packet(outcomes=(pair, an_outcome(2)), suggestions=(bundle, draft))
+    document = read_document(render(packet, CHARS).messages)
+    assert document["outcomes"][0]["with"] == {"knob": "prefill.flag.prefill-max-requests", "to_value": "2"}
+    assert document["suggestions"][0]["with"] == {"knob": "decode.flag.max-running-requests", "to_value": "160"}
+    assert "with" not in document["outcomes"][1]
+    assert "with" not in document["suggestions"][1]
+
+
 def test_same_packet_gives_the_same_prompt() -> None:
     """Rendering is pure; the digest is that of every word of it and of the template's version."""
     first, second = render(a_packet(), CHARS), render(a_packet(), CHARS)

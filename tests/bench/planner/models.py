@@ -32,7 +32,10 @@ MODELS: dict[str, Callable[[], LlmProposer]] = {"sensible": sensible, "bad": bad
 
 
 def _sensible(messages: Sequence[Message]) -> Scripted:
-    """Follows the best suggestion, but looks once at each knob that relieves the first wall and was never turned."""
+    """Follows the best suggestion, but looks once at each knob that relieves the first wall and was never turned.
+
+    Where the best one turns two knobs it says nothing, and the program runs it.
+    """
     document = read_document(messages)
     wall = document["walls"][0]
     turned = {outcome["knob"] for outcome in document["outcomes"]}
@@ -42,7 +45,10 @@ def _sensible(messages: Sequence[Message]) -> Scripted:
         if wall["wall"] in knob["relieves"] and knob["path"] not in turned
         for value in _next(knob)
     ]
-    suggested = [(s["knob"], s["to_value"]) for s in document["suggestions"]]
+    suggestions = document["suggestions"]
+    if suggestions and "with" in suggestions[0] and not found:
+        return {"note": "the pair is the best that is left", "cards": []}
+    suggested = [(s["knob"], s["to_value"]) for s in suggestions if "with" not in s]
     chosen = dict.fromkeys((*suggested[:1], *found, *suggested[1:]))
     cards = [_card(document, path, value, wall["wall"], gain=(0, 20), probability=0.5) for path, value in chosen]
     return {"note": f"the wall is {wall['wall']}", "cards": cards[:3]}

@@ -9,6 +9,7 @@ from agent.planner.llm_proposer import LlmProposer
 from agent.planner.optimizer import OptimizerProposer
 from agent.planner.port import Proposer
 from agent.planner.rules import RuleProposer
+from agent.planner.tpe import TpeProposer
 from tests.bench.planner.models import MODELS
 from tests.bench.planner.pool import BenchPool
 from tests.bench.planner.product import ProductSession
@@ -52,6 +53,7 @@ OPPONENTS: dict[str, Strategy] = {
 }
 PRODUCT: dict[str, Strategy] = {
     "rules": product(lambda: (RuleProposer(),)),
+    "rules + TPE in the chain": product(lambda: (RuleProposer(), TpeProposer())),
     WITHOUT_MODEL: product(_both),
     HYBRID: product(_both, MODELS["sensible"]),
     "hybrid, bad model": product(_both, MODELS["bad"]),

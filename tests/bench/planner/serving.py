@@ -1,14 +1,15 @@
 """The serving model of the simulated pool, in process: with run-to-run noise, a memory wall, slow drift and faults.
 
 The model's equations are the product's (`executor.simulated.model`); its noise is switched off here, so that the truth
-of a configuration is one figure, and put on again per launch.
+of a configuration is one figure, and put on again per launch. Two loads: the field record's, which fills the service,
+and a half one, at which client and prefill hold the service up at the same place.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
@@ -26,11 +27,11 @@ from executor.simulated.model.trace import RunTrace
 from executor.simulated.model.workload import Load, Request, Segment
 from experiments.evidence import DecodeEvidence, Figure, PrefillEvidence, ServingEvidence, mean_figure, summarise_depth
 from experiments.goal import Goal, parse_goal, starting_config
-from experiments.serving_config import ServingConfig
+from experiments.serving_config import ServingConfig, Value
 from experiments.trial import Reason, TrialLoad, TrialRecord
 from tests.bench.planner.pool import Truth, failed, keeps_limits, measured
 
-REQUESTS, INPUT_TOKENS, OUTPUT_TOKENS, CARDS, RANKS = 160, 16_388, 1024, 16, 16
+INPUT_TOKENS, OUTPUT_TOKENS, CARDS, RANKS = 16_388, 1024, 16, 16
 POOL_TOKENS = 1_300_000
 NOISE, DRIFT, FAULTS = 0.01, 0.0015, 0.05  # of one run; per launch, downwards; share of launches
 
@@ -39,46 +40,89 @@ name: serving-16k
 scenario:
   model: DeepSeek-V4-Flash-W8A8
   deployment: pd
-  input: {body_tokens: 16384, encoded_tokens: 16388, task: copy}
+  input: {{body_tokens: 16384, encoded_tokens: 16388, task: copy}}
   output_tokens: 1024
-  cache: {state: zero}
-  load: {client: aisbench, requests: 160, concurrency: 64, rate: 4.0, warmup: 8, seed: 42}
-objective: {metric: output_tok_s_per_card, window: whole, direction: maximize}
-window_floor: {requests: 128, seconds: 10}
-constraints: [tpot_mean <= 11 ms, ttft_mean <= 20 s]
-screening: {requests: 160, repeats: 1, give_up: 0.7}
-confirmation: {pairs_min: 1, pairs_max: 4, detect: 0.03}
-noise: {repeats: 2, fresh: 1, assumed: 0.01}
-sentinel: {cards: 5, hours: 1000, drifts: 100}
-budget: {trials: LAUNCHES, hours: 1000, llm_tokens: 100000000}
-baseline: {file: baseline.yaml}
+  cache: {{state: zero}}
+  load: {{client: aisbench, requests: {requests}, concurrency: {concurrency}, rate: {rate}, warmup: 8, seed: 42}}
+objective: {{metric: output_tok_s_per_card, window: whole, direction: maximize}}
+window_floor: {{requests: 128, seconds: 10}}
+constraints: {limits}
+screening: {{requests: {requests}, repeats: 1, give_up: 0.7}}
+confirmation: {{pairs_min: 1, pairs_max: 4, detect: 0.03}}
+noise: {{repeats: 2, fresh: 1, assumed: 0.01}}
+sentinel: {{cards: 5, hours: 1000, drifts: 100}}
+budget: {{trials: {launches}, hours: 1000, llm_tokens: 100000000}}
+baseline: {{file: baseline.yaml}}
 knobs:
-  - {role: prefill, flag: prefill-max-requests, values: [1, 2, 3, 4], cost: restart}
-  - {role: prefill, flag: chunked-prefill-size, values: [65536, 131072, 262144], cost: restart}
-  - {role: prefill, flag: mem-fraction-static, values: [0.62, 0.7, 0.82], cost: restart}
-  - {role: decode, flag: max-running-requests, values: [32, 64, 128, 192], cost: restart}
-  - {role: client, param: concurrency, values: [32, 64, 128], cost: hot}
-  - {role: client, param: rate, values: [3.0, 4.0, 8.0], cost: hot}
+  - {{role: prefill, flag: prefill-max-requests, values: [1, 2, 3, 4], cost: restart}}
+  - {{role: prefill, flag: chunked-prefill-size, values: {chunks}, cost: restart}}
+  - {{role: prefill, flag: mem-fraction-static, values: {fractions}, cost: restart}}
+  - {{role: decode, flag: max-running-requests, values: {slots}, cost: restart}}
+  - {{role: client, param: concurrency, values: {in_flight}, cost: hot}}
+  - {{role: client, param: rate, values: {rates}, cost: hot}}
 """
-_START = {
-    "prefill.flag.prefill-max-requests": 1,
-    "prefill.flag.chunked-prefill-size": 131072,
-    "prefill.flag.mem-fraction-static": 0.7,
-    "decode.flag.max-running-requests": 64,
-}
+
+
+@dataclass(frozen=True, kw_only=True)
+class At:
+    """A load to start from, and what may be changed. Each service starts at cap 1, chunk 131072, fraction 0.7."""
+
+    requests: int
+    concurrency: int
+    rate: float
+    slots_at_start: int
+    limits: str
+    chunks: str
+    fractions: str
+    slots: str
+    in_flight: str
+    rates: str
+
+
+FIELD = At(  # the load and the knobs of the 16K demo
+    requests=320,
+    concurrency=128,
+    rate=6.0,
+    slots_at_start=256,
+    limits="[tpot_mean < 20 ms]",
+    chunks="[131072, 262144, 524288]",
+    fractions="[0.62, 0.7, 0.78]",
+    slots="[96, 128, 160, 256]",
+    in_flight="[64, 96, 128, 160]",
+    rates="[4.0, 6.0, 8.0]",
+)
+HALF = At(
+    requests=160,
+    concurrency=64,
+    rate=4.0,
+    slots_at_start=64,
+    limits="[tpot_mean <= 11 ms, ttft_mean <= 20 s]",
+    chunks="[65536, 131072, 262144]",
+    fractions="[0.62, 0.7, 0.82]",
+    slots="[32, 64, 128, 192]",
+    in_flight="[32, 64, 128]",
+    rates="[3.0, 4.0, 8.0]",
+)
 
 
 class Serving:
-    def __init__(self, *, launches: int = 40) -> None:
-        self.goal: Goal = parse_goal(GOAL.replace("LAUNCHES", str(launches)), "goal.yaml")
-        self.starting: ServingConfig = starting_config(self.goal, ServingConfig(settings=_START))
+    def __init__(self, at: At, *, launches: int = 40) -> None:
+        self._at = at
+        self.goal: Goal = parse_goal(GOAL.format(launches=launches, **vars(at)), "goal.yaml")
+        settings: dict[str, Value] = {
+            "prefill.flag.prefill-max-requests": 1,
+            "prefill.flag.chunked-prefill-size": 131072,
+            "prefill.flag.mem-fraction-static": 0.7,
+            "decode.flag.max-running-requests": at.slots_at_start,
+        }
+        self.starting: ServingConfig = starting_config(self.goal, ServingConfig(settings=settings))
         self.optimum = _optimum(self)
 
     def worth(self, config: ServingConfig) -> float:
         point = _point(config)
         if not _starts(point):
             return 0.0
-        truth = _truth(point)
+        truth = _truth(self._running(point))
         return _per_card(truth) if keeps_limits(self.goal, truth) else 0.0
 
     def run(self, config: ServingConfig, load: TrialLoad, trial_id: str, chance: random.Random) -> TrialRecord:
@@ -87,7 +131,7 @@ class Serving:
             return failed(trial_id, Reason.TRANSPORT, "the connection was lost", configuration_caused=False)
         if not _starts(point):
             return failed(trial_id, Reason.LAUNCH, "prefill ran out of device memory", configuration_caused=True)
-        truth = _truth(point)
+        truth = _truth(self._running(point))
         factor = (1 + chance.gauss(0, NOISE)) * (1 - DRIFT) ** number
         shown = Truth(
             runs=True,
@@ -96,12 +140,17 @@ class Serving:
             ttft_s=truth.ttft_s * (1 + chance.gauss(0, NOISE)),
         )
         return measured(
-            shown, load, trial_id, output_tokens=OUTPUT_TOKENS, cards=CARDS, evidence=_evidence(_running(point))
+            shown, load, trial_id, output_tokens=OUTPUT_TOKENS, cards=CARDS, evidence=_evidence(self._running(point))
         )
+
+    def _running(self, point: Point) -> Running:
+        """What decides the speed: memory decides only whether it runs."""
+        cap, chunk, _, running, concurrency, rate = point
+        return self._at.requests, cap, chunk, running, concurrency, rate
 
 
 Point = tuple[int, int, float, int, int, float]
-Running = tuple[int, int, int, int, float]
+Running = tuple[int, int, int, int, int, float]
 
 
 def _point(config: ServingConfig) -> Point:
@@ -116,12 +165,6 @@ def _point(config: ServingConfig) -> Point:
     )
 
 
-def _running(point: Point) -> Running:
-    """What decides the speed: memory decides only whether it runs."""
-    cap, chunk, _, running, concurrency, rate = point
-    return cap, chunk, running, concurrency, rate
-
-
 def _starts(point: Point) -> bool:
     cap, chunk, fraction, *_ = point
     return prefill_fits(read_calibration("flash").memory, fraction, chunk, cap)
@@ -129,7 +172,7 @@ def _starts(point: Point) -> bool:
 
 @cache
 def _trace(running: Running) -> RunTrace:
-    cap, chunk, slots, concurrency, rate = running
+    count, cap, chunk, slots, concurrency, rate = running
     calibration = read_calibration("flash")
     quiet = replace(calibration.noise, run_sigma=0.0, step_sigma=0.0, drift_per_hour=0.0)
     per_rank = max(slots // RANKS, 1)
@@ -157,7 +200,7 @@ def _trace(running: Running) -> RunTrace:
     )
     requests = [
         Request(index=n, prompt=(Segment(f"p{n}", INPUT_TOKENS),), output_tokens=OUTPUT_TOKENS, task="copy")
-        for n in range(REQUESTS)
+        for n in range(count)
     ]
     caches = [PrefixCache(POOL_TOKENS, calibration.cache_granularity) for _ in range(RANKS)]
     load = Load(concurrency=concurrency, rate=rate)
@@ -169,11 +212,11 @@ def _summary(running: Running) -> tuple[float, float, float]:
     trace = _trace(running)
     tpot = [(r.end - r.first) / max(r.output_tokens - 1, 1) for r in trace.requests]
     ttft = [r.first - r.sent for r in trace.requests]
-    return REQUESTS / trace.duration, 1000 * float(np.mean(tpot)), float(np.mean(ttft))
+    return running[0] / trace.duration, 1000 * float(np.mean(tpot)), float(np.mean(ttft))
 
 
-def _truth(point: Point) -> Truth:
-    request_per_s, tpot_ms, ttft_s = _summary(_running(point))
+def _truth(running: Running) -> Truth:
+    request_per_s, tpot_ms, ttft_s = _summary(running)
     return Truth(runs=True, request_per_s=request_per_s, tpot_ms=tpot_ms, ttft_s=ttft_s)
 
 

@@ -52,7 +52,7 @@ def test_a_tie_is_called_a_tie() -> None:
 
 def test_the_report_has_a_row_of_figures_for_every_strategy(tmp_path: Path) -> None:
     """Median, p10, waste and the count of picks below the start, and the curves beside it."""
-    assert set(bench(1, ["landscape renamed, TPOT 50 ms, TTFT 5 s"], workers=1)["settings"])  # type: ignore[call-overload]
+    assert set(bench(range(1), ["landscape renamed, TPOT 50 ms, TTFT 5 s"], workers=1)["settings"])  # type: ignore[call-overload]
     main(["--seeds", "1", "--workers", "1", "--only", "landscape, TPOT 30 ms", "--out", str(tmp_path / "p.json")])
 
     (found,) = json.loads((tmp_path / "p.json").read_text())["settings"].values()
