@@ -235,7 +235,8 @@ class Runner:
         context.repairs = standing.last_repair_reason(stage)
         # An interrupted measure may be on its way: it asks its host first and this gate after that.
         if stage in SENDING and not (interrupted is not None and stage is Stage.MEASURE):
-            blocked = context.gate(self._pool.timeouts.of(stage))
+            # A recording asks for its time itself: where the layout stands, it takes none.
+            blocked = context.gate(0.0 if stage is Stage.RECORD else self._pool.timeouts.of(stage))
             if blocked is not None:
                 return Waiting(why=blocked.reason)
         context.say("again, after an interruption" if interrupted is not None else "")

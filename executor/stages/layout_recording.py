@@ -38,15 +38,14 @@ OTHER_PROMPTS = 7919  # added to the seed of the scenario: a layout is not fitte
 
 def record(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     """One dump per layout that is still to be made. Nothing is left running that a formal trial could keep."""
-    missing = []
-    for named in layouts_of(context):
-        origin = read_origin(context, named)
-        if origin is None:
-            missing.append(named)
-        elif (objection := objection_to(context, named, origin)) is not None:
-            return objection
+    missing = _missing(context)
+    if isinstance(missing, Faulted):
+        return missing
     if not missing:
         return Done(payload={"dumps": {}}, note="every layout was fitted before")
+    blocked = context.gate(context.timeout_s)
+    if blocked is not None:
+        return Waiting(why=blocked.reason)
     recording = recording_context(context, missing)
     began = context.clock.monotonic()
     failed = _serve(recording)
@@ -54,14 +53,27 @@ def record(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
         return failed
     ready = context.clock.monotonic()
     dumps = _record_load(recording, missing)
-    if not isinstance(dumps, Waiting):
-        _end_recorders(recording, missing)
-    if not isinstance(dumps, dict):
+    if isinstance(dumps, Waiting):
+        return dumps
+    _end_recorders(recording, missing)
+    if isinstance(dumps, Faulted):
         return dumps
     seconds = context.clock.monotonic() - ready
     roles = ", ".join(str(named.role) for named in missing)
     note = f"{roles}: servers in {ready - began:.0f} s, {_requests(missing)} requests recorded in {seconds:.0f} s"
     return Done(payload={"dumps": dumps}, note=note)
+
+
+def _missing(context: TrialContext) -> list[NamedLayout] | Faulted:
+    """The layouts that do not stand yet; a fault where one stands that may not be loaded."""
+    missing = []
+    for named in layouts_of(context):
+        origin = read_origin(context, named)
+        if origin is None:
+            missing.append(named)
+        elif (objection := objection_to(context, named, origin)) is not None:
+            return objection
+    return missing
 
 
 def recording_context(context: TrialContext, layouts: list[NamedLayout]) -> TrialContext:
