@@ -190,6 +190,7 @@ def connect_hosts(pool: Pool, clock: Clock) -> dict[str, RemoteHost]:
                 container=host.container,
                 workdir=pool.workdir_of(name),
                 python=host.python,
+                servers_at=host.address,
             ),
             clock,
         )

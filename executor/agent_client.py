@@ -88,22 +88,23 @@ class AgentClient:
             )
 
     def open_tunnel(self, port: int, deadline: float) -> Stream | SessionStream:
-        """A TCP connection to 127.0.0.1:`port` where the jobs are: of the host, or of the container.
+        """A TCP connection to one of our servers where the jobs are: on the host, or in the container.
 
         A container may have a network of its own, in which the same port means another server: so it is entered by
         the same way as for jobs, at the price of an agent's start per connection.
         """
         if self.address.container is None:
-            return self._connected(deadline).open_tunnel("127.0.0.1", port, deadline)
+            return self._connected(deadline).open_tunnel(self.address.servers_at, port, deadline)
         session = self._take_session(deadline)
         try:
-            answer, _ = session.ask({"op": "connect", "port": port}, b"", deadline)
+            answer, _ = session.ask({"op": "connect", "host": self.address.servers_at, "port": port}, b"", deadline)
         except BaseException:
             session.close()
             raise
         if answer.get("ok") is not True:
             self._give_back(session)
-            raise ConnectionRefusedError(f"127.0.0.1:{port} in {self.address.container}: {answer.get('message')}")
+            place = f"{self.address.servers_at}:{port} in {self.address.container}"
+            raise ConnectionRefusedError(f"{place}: {answer.get('message')}")
         return session.as_stream()
 
     def _retried(self, ask: Ask, timeout_s: float) -> Answer:

@@ -199,7 +199,7 @@ class RemoteHost:
         return self._ask(request, timeout_s, _PROBE.validate_python)
 
     def http(self, port: int, timeout_s: float) -> httpx.Client:
-        """A client whose every request goes to 127.0.0.1:`port` on the host and ends within `timeout_s` in all."""
+        """A client whose every request goes to our server at `port` of the host and ends within `timeout_s` in all."""
         return tunnel_client(lambda deadline: self._client.open_tunnel(port, deadline), port, timeout_s)
 
     # files below the work directory

@@ -35,6 +35,7 @@ class HostAddress:
     container: str | None = None
     workdir: str
     python: str = "python3"
+    servers_at: str = "127.0.0.1"  # where our servers on it listen, asked from the host itself
     root_id: str | None = None  # of the job directory, once it is known: another one there is refused
 
 

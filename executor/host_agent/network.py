@@ -82,7 +82,8 @@ class Network:
         import socket
 
         try:
-            self.tunnel = socket.create_connection(("127.0.0.1", int(request["port"])), timeout=5)
+            host = str(request.get("host", "127.0.0.1"))
+            self.tunnel = socket.create_connection((host, int(request["port"])), timeout=5)
         except OSError as error:
             raise Refused("connection_refused", str(error)) from error
         self.tunnel.settimeout(None)

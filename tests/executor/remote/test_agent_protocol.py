@@ -85,10 +85,13 @@ def test_a_container_is_entered_by_name(embedded: TestHost) -> None:
         assert (embedded.directory / "docker.log").read_text().count("exec") > 2
     with remote.http(port, 5.0) as client, pytest.raises(httpx.ConnectError):
         client.get("/health")
+    elsewhere = embedded.another(container="sglang", servers_at="127.0.0.9")
+    with embedded_http_server("127.0.0.9") as port, elsewhere.http(port, 10.0) as client:
+        assert client.post("/echo", content=b"there").content == b"there"
 
 
 @contextmanager
-def embedded_http_server() -> Iterator[int]:
+def embedded_http_server(at: str = "127.0.0.1") -> Iterator[int]:
     """An HTTP server that sends back what it is sent."""
 
     class Echo(http.server.BaseHTTPRequestHandler):
@@ -102,7 +105,7 @@ def embedded_http_server() -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             return
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
+    with http.server.ThreadingHTTPServer((at, 0), Echo) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server.server_port

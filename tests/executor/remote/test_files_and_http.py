@@ -118,22 +118,31 @@ class H(http.server.BaseHTTPRequestHandler):
         self.send_response(201); self.send_header("Content-Length", str(len(body))); self.end_headers()
         self.wfile.write(body)
     def log_message(self, *a): pass
-s = http.server.HTTPServer(("127.0.0.1", 0), H)
+s = http.server.HTTPServer((sys.argv[1], 0), H)
 open("port.tmp", "w").write(str(s.server_port))
 import os; os.rename("port.tmp", "port")
 s.serve_forever()
 """
 
 
-def start_http_job(host: TestHost, job_id: str) -> int:
+def start_http_job(host: TestHost, job_id: str, at: str = "127.0.0.1") -> int:
     host.remote.facts()
-    spec = shell(host, job_id, "", argv=(sys.executable, "-c", SERVER))
+    spec = shell(host, job_id, "", argv=(sys.executable, "-c", SERVER, at))
     host.remote.launch(spec, lease_of(host))
     until = time.monotonic() + 10
     while not (host.workdir / "port").exists():
         assert time.monotonic() < until, host.remote.read_log(job_id)
         time.sleep(0.01)
     return int((host.workdir / "port").read_text())
+
+
+def test_a_server_is_asked_at_the_address_where_it_listens(host: TestHost) -> None:
+    """A server that its peers reach by an address listens on that one only, and not on the usual loopback."""
+    port = start_http_job(host, "server", at="127.0.0.9")
+    with host.another(servers_at="127.0.0.9").http(port, 10.0) as client:
+        assert client.get("/health?x=1").text == "hello /health?x=1"
+    with host.remote.http(port, 5.0) as client, pytest.raises(httpx.ConnectError):
+        client.get("/health")
 
 
 def test_http_goes_through_the_connection(host: TestHost) -> None:
