@@ -1,34 +1,37 @@
 """Expert loads of the simulated model, and how unevenly a placement spreads them over the ranks. Pure, seeded by names.
 
 The loads are made up: what they exercise is the way record → fit → load. How much an uneven spread costs is the
-calibrated factor of a layout that does not fit (docs/serving-model.md).
+calibrated factor of a layout that does not fit (docs/serving-model.md). Without numpy: a server starts without it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
+import random
 from collections.abc import Sequence
-from typing import cast
-
-import numpy as np
-from numpy.typing import NDArray
 
 LAYERS, EXPERTS = 8, 256
 TOP_K = 8
 SKEW = 0.8  # sigma of the logarithm of an expert's load
-Floats = NDArray[np.float64]
 
 
-def expert_loads(model: str, side: str) -> Floats:
-    """Share of each layer's tokens that each expert gets: [layer, expert]. Prefill and decode see other texts."""
-    raw = _generator(model, side).lognormal(sigma=SKEW, size=(LAYERS, EXPERTS))
-    return cast(Floats, raw / raw.sum(axis=1, keepdims=True))
+def expert_loads(model: str, side: str) -> list[list[float]]:
+    """Share of each layer's tokens that each expert gets: [layer][expert]. Prefill and decode see other texts."""
+    generator = _generator(model, side)
+    raw = [[generator.lognormvariate(0.0, SKEW) for _ in range(EXPERTS)] for _ in range(LAYERS)]
+    return [[load / sum(layer) for load in layer] for layer in raw]
 
 
 def recorded_counts(model: str, side: str, tokens: int) -> list[list[int]]:
     """What a recorder counts of so many tokens: a sample, the same for the same tokens."""
     generator = _generator(model, side, str(tokens))
-    return [[int(n) for n in generator.multinomial(tokens * TOP_K, layer)] for layer in expert_loads(model, side)]
+
+    def drawn(share: float) -> int:
+        mean = share * tokens * TOP_K
+        return max(0, round(generator.gauss(mean, math.sqrt(mean))))
+
+    return [[drawn(share) for share in layer] for layer in expert_loads(model, side)]
 
 
 def trivial_placement(slots: int = EXPERTS) -> list[list[int]]:
@@ -52,16 +55,16 @@ def refusal(placement: object, slots: int, ranks: int) -> str | None:
     return None
 
 
-def _excess(placement: Sequence[Sequence[int]], loads: Floats, ranks: int) -> float:
+def _excess(placement: Sequence[Sequence[int]], loads: Sequence[Sequence[float]], ranks: int) -> float:
     """Mean over layers of (highest rank / mean rank − 1)."""
     found = []
     for slots, layer in zip(placement, loads, strict=True):
-        copies = np.bincount(slots, minlength=EXPERTS)
-        per_rank = (layer / copies)[list(slots)].reshape(ranks, -1).sum(axis=1)
-        found.append(float(per_rank.max() / per_rank.mean() - 1))
+        room = len(slots) // ranks
+        copies = [slots.count(expert) for expert in range(EXPERTS)]
+        per_rank = [sum(layer[e] / copies[e] for e in slots[r * room : (r + 1) * room]) for r in range(ranks)]
+        found.append(max(per_rank) / (sum(per_rank) / ranks) - 1)
     return sum(found) / len(found)
 
 
-def _generator(*names: str) -> np.random.Generator:
-    seed = hashlib.sha256("/".join(names).encode()).digest()[:8]
-    return np.random.default_rng(int.from_bytes(seed, "big"))
+def _generator(*names: str) -> random.Random:
+    return random.Random(hashlib.sha256("/".join(names).encode()).hexdigest())

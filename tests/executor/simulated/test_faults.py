@@ -89,12 +89,40 @@ def test_a_server_can_hang_after_it_was_healthy(lab: Lab) -> None:
         call(f"{server.url}/server_info", timeout=0.3)
 
 
+def test_a_server_can_refuse_a_profile(lab: Lab) -> None:
+    """The page answers with an error, the server lives on."""
+    lab.faults = [{"fault": "profile_refused"}]
+    server = lab.serve(DECODE)
+    assert call(f"{server.url}/start_profile", "POST", {"output_dir": str(lab.folder / "p")})[0] == 500
+    assert call(f"{server.url}/health")[0] == 200
+
+
+@pytest.mark.parametrize(("fault", "readable"), [("dump_missing", None), ("dump_cut_off", False)])
+def test_a_recorder_can_fail_to_dump(lab: Lab, fault: str, readable: bool | None) -> None:
+    """It says that it wrote a dump: there is none, or half of one."""
+    lab.faults = [{"fault": fault}]
+    lab.extra = {"SGLANG_EXPERT_DISTRIBUTION_RECORDER_DIR": str(lab.folder / "recorded")}
+    server = lab.serve([*DECODE, "--expert-distribution-recorder-mode", "stat"])
+    for action in ("start", "stop", "dump"):
+        assert call(f"{server.url}/{action}_expert_distribution_record", "POST")[0] == 200
+    dumps = list((lab.folder / "recorded").glob("*.json"))
+    assert [_is_json(path.read_text()) for path in dumps] == ([] if readable is None else [readable])
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
 def test_a_server_can_listen_elsewhere(lab: Lab) -> None:
     """The announced port is not the one that was asked for."""
     lab.faults = [{"fault": "port_moves"}]
     server = lab.start("server", list(DECODE))
     with pytest.raises(AssertionError, match="never answered"):
-        wait_until(server, "/health", 0.5)
+        wait_until(server, "/health", 2.5)
     assert "Uvicorn running on" in server.log
     assert f":{server.port} (Press" not in server.log
 
