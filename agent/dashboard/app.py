@@ -41,7 +41,8 @@ def create_app(sites: Mapping[str, Site], sessions: Sessions, addresses: Address
     for kind in (InputError, TuningError, AnyHTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _explain)
     # Around everything, the framework's own answer to an error included.
-    return Guard(app, addresses=addresses, sessions=sessions, cookie=cookie)
+    watches = app.state.watches.values()
+    return Guard(app, addresses=addresses, sessions=sessions, cookie=cookie, watches=watches)
 
 
 @asynccontextmanager

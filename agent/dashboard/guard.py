@@ -18,6 +18,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.dashboard.sessions import Sessions
+from agent.dashboard.watch import Watch
 
 MAX_BODY = 16 * 1024
 BODY_PATIENCE_S = 10.0
@@ -71,8 +72,11 @@ class Addresses:
 class Guard:
     """The outermost layer. Puts the session of a request into its scope."""
 
-    def __init__(self, app: ASGIApp, *, addresses: Addresses, sessions: Sessions, cookie: str) -> None:
+    def __init__(
+        self, app: ASGIApp, *, addresses: Addresses, sessions: Sessions, cookie: str, watches: Iterable[Watch] = ()
+    ) -> None:
         self._app, self._addresses, self._sessions, self._cookie = app, addresses, sessions, cookie
+        self.watches = tuple(watches)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

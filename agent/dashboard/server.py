@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
 
 from agent.dashboard.app import create_app
-from agent.dashboard.guard import Addresses
+from agent.dashboard.guard import Addresses, Guard
 from agent.dashboard.sessions import Sessions
 from agent.dashboard.site import sites_of
 from agent.dashboard.token_file import read_or_make_token
+from agent.dashboard.watch import Watch
 from executor.clock import Clock
 from experiments.errors import InputError
 
 MOST_CONNECTIONS = 600  # beyond them a request is refused at once
 BACKLOG = 128
-LEAVE_S = 1  # streams never end by themselves
+LEAVE_S = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +49,22 @@ def serve(roots: list[Path], place: Place, clock: Clock, tell: Callable[[str], N
     make_server(app).run(sockets=[listener])
 
 
-def make_server(app: object) -> uvicorn.Server:
+class Server(uvicorn.Server):
+    """Tells the streams to end when it leaves: they never would, and would be cut with an error."""
+
+    def __init__(self, config: uvicorn.Config, watches: Iterable[Watch]) -> None:
+        super().__init__(config)
+        self._watches = list(watches)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for watch in self._watches:
+            watch.close()
+        await super().shutdown(sockets)
+
+
+def make_server(app: Guard) -> Server:
     config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
+        app,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -63,7 +77,7 @@ def make_server(app: object) -> uvicorn.Server:
         ws="none",
         lifespan="on",
     )
-    return uvicorn.Server(config)
+    return Server(config, app.watches)
 
 
 def check_place(place: Place) -> None:

@@ -48,6 +48,7 @@ class Watch:
         self._watchers = 0
         self._task: asyncio.Task[None] | None = None
         self.counts: deque[Count] = deque(maxlen=KEPT_COUNTS)
+        self.is_closed = False
 
     def join(self) -> None:
         """Raises TooManyWatchers. Each call is paired with one of `leave`."""
@@ -62,6 +63,11 @@ class Watch:
         if self._watchers == 0:
             self.stop()
 
+    def close(self) -> None:
+        """The dashboard leaves: every stream ends by itself."""
+        self.is_closed = True
+        self._tell()
+
     def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -70,7 +76,7 @@ class Watch:
     async def stream(self, is_welcome: Callable[[], bool]) -> AsyncIterator[str]:
         """Server-sent events: the mark at once and after every change, and a beat while nothing happens."""
         seen = ""
-        while is_welcome():
+        while is_welcome() and not self.is_closed:
             news = self._news
             if self.mark != seen:
                 seen = self.mark
@@ -89,9 +95,12 @@ class Watch:
                 if counted is not None and (not self.counts or self.counts[-1] != counted):
                     self.counts.append(counted)
                 self._last, self.mark = found, digest_of(found)
-                news, self._news = self._news, asyncio.Event()
-                news.set()
+                self._tell()
             await asyncio.sleep(LOOK_S)
+
+    def _tell(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
 
 
 def digest_of(mark: Mark) -> str:
