@@ -57,6 +57,8 @@ planner-bench: $(STAMP)  ## the planner against search at equal budget
 
 lock:  ## resolve the dependencies again
 	$(BIN)/uv pip compile -q pyproject.toml --group dev --universal --generate-hashes --no-header -o requirements.lock
+	$(BIN)/uv pip compile -q pyproject.toml --extra postgres --universal --generate-hashes --no-header -c requirements.lock -o docker/requirements.lock
+	echo 'hatchling>=1.33' | $(BIN)/uv pip compile -q - --universal --generate-hashes --no-header -o docker/build.lock
 
 clean:
 	rm -rf .venv build demo
