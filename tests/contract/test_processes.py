@@ -7,13 +7,14 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 
 import pytest
 
 from experiments.ledger import OperatorSpoke
 from state.database import open_database
+from state.errors import DriverRefused
 from tests.contract import writer
 from tests.contract.writer import STUDY
 from tests.factories import an_opening
@@ -64,10 +65,42 @@ def test_two_services_never_drive_together(database_url: str) -> None:
     assert len({(e.by, e.reason) for e in entries}) == len(set(epochs)) > 1
 
 
-@pytest.mark.parametrize("round_", range(8))
-def test_a_kill_at_any_instant_leaves_what_was_acknowledged(tmp_path: Path, round_: int) -> None:
+def test_a_study_of_a_killed_service_is_taken_over_within_its_lease(database_url: str) -> None:
+    """kill -9 of the driver: refused while its lease lives, taken over when it has run out, and its epoch is spent."""
+    ttl = 2.0
+    opened(database_url)
+    told, tell = os.pipe()
+    process = start(writer.hold, database_url, "a", ttl, tell)
+    os.close(tell)
+    with os.fdopen(told) as answers:
+        first = int(answers.readline())
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        killed_at = time.monotonic()
+    process.join(60)
+    refusals, epoch = 0, None
+    with open_database(database_url) as database:
+        drivers = database.drivers(writer.now)
+        while epoch is None:
+            try:
+                epoch = drivers.acquire(STUDY, "b", timedelta(seconds=60))
+            except DriverRefused:
+                refusals += 1
+                time.sleep(0.05)
+        waited = time.monotonic() - killed_at
+        with pytest.raises(DriverRefused, match="lost it"):
+            database.ledger(first).append(STUDY, [writer.said("a", "late")], after=1)
+        database.ledger(epoch).append(STUDY, [writer.said("b", "now")], after=1)
+
+    assert refusals > 0
+    assert epoch == first + 1
+    assert waited < ttl + 5.0  # the room is for a loaded machine
+
+
+@pytest.mark.parametrize("round_", range(6))
+def test_a_kill_at_any_instant_leaves_what_was_acknowledged(database_url: str, round_: int) -> None:
     """After kill -9 the chain verifies, and nothing that the process had been told is stored has gone."""
-    url = str(tmp_path / "tuneloop.db")
+    url = database_url
     before = opened(url)
     told, tell = os.pipe()
     process = start(writer.append, url, "a", 100_000, tell)

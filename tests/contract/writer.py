@@ -43,6 +43,17 @@ def _append(write: Callable[[int], int], position: int) -> int:
             position = conflict.actual
 
 
+def hold(url: str, name: str, ttl_s: float, tell: int) -> None:
+    """Drive the study and renew the lease until killed; `tell` is a pipe for the epoch."""
+    with open_database(url) as database:
+        drivers, ttl = database.drivers(now), timedelta(seconds=ttl_s)
+        epoch = drivers.acquire(STUDY, name, ttl)
+        os.write(tell, f"{epoch}\n".encode())
+        while True:
+            time.sleep(ttl_s / 3)
+            drivers.renew(STUDY, epoch, ttl)
+
+
 def drive(url: str, name: str, seconds: float) -> None:
     """Take the study whenever it is free, and write under a lease that is too short for what is done with it."""
     with open_database(url) as database:
