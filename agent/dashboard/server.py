@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 from collections.abc import Callable, Iterable, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent.dashboard.app import create_app
 from agent.dashboard.guard import Addresses, Guard
@@ -22,6 +24,7 @@ from experiments.errors import InputError
 MOST_CONNECTIONS = 600  # beyond them a request is refused at once
 BACKLOG = 128
 LEAVE_S = 3
+FIRST_REQUEST_S = 15.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,18 @@ def serve(roots: list[Path], place: Place, clock: Clock, tell: Callable[[str], N
     make_server(app).run(sockets=[listener])
 
 
+class PatientProtocol(H11Protocol):
+    """Closes a connection that has not asked for anything by then: nobody may hold so many as there are."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(FIRST_REQUEST_S, self._is_late)
+
+    def _is_late(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+
 class Server(uvicorn.Server):
     """Tells the streams to end when it leaves: they never would, and would be cut with an error."""
 
@@ -73,7 +88,7 @@ def make_server(app: Guard) -> Server:
         timeout_keep_alive=20,
         timeout_graceful_shutdown=LEAVE_S,
         h11_max_incomplete_event_size=16 * 1024,
-        http="h11",
+        http=PatientProtocol,
         ws="none",
         lifespan="on",
     )

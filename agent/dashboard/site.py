@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -58,16 +57,22 @@ class Site:
         self._study: Study | None = None
         self._entries: list[LedgerEntry] = []
         self._history: History | None = None
-        self._made: dict[str, tuple[int, Any]] = {}
+        self._made: dict[str, tuple[History, Any]] = {}
+        self._redactor: tuple[FileMark | None, Redactor] | None = None
+        self._shown_by: Redactor | None = None  # who decided which names the history may show
         self._lock, self._opening = threading.RLock(), threading.Lock()
 
-    @cached_property
+    @property
     def redact(self) -> Redactor:
-        """Takes the private names of the pool out of whatever is shown. Without a readable pool, by pattern alone."""
-        try:
-            return Redactor(private_names(read_pool(self.workspace)))
-        except InputError:
-            return Redactor()
+        """Takes the private names of the pool out of whatever is shown. Without a readable pool, by pattern alone.
+
+        Another one once the pool file has changed: it may come after the dashboard.
+        """
+        mark = _mark(self.workspace.pool_file)
+        known = self._redactor
+        if known is None or known[0] != mark:
+            known = self._redactor = mark, _redactor_of(self.workspace)
+        return known[1]
 
     @property
     def record(self) -> Record:
@@ -105,17 +110,18 @@ class Site:
             self._read_on(study_id)
             if self._study is None:
                 raise TuningError(f"study {study_id}: its first entry is missing")
-            if self._history is None:
-                self._history = gather_folded(self._study, self._entries, self.redact)
+            redact = self.redact
+            if self._history is None or self._shown_by is not redact:
+                self._history, self._shown_by = gather_folded(self._study, self._entries, redact), redact
             yield self._history
 
     def made_once(self, name: str, make: Callable[[History], T]) -> T:
         """What was made of the study as it stands; made again only after the ledger grew."""
         with self.history() as history:
-            position, found = self._made.get(name, (0, None))
-            if position != history.study.position:
+            of, found = self._made.get(name, (None, None))
+            if of is not history:
                 found = make(history)
-                self._made[name] = history.study.position, found
+                self._made[name] = history, found
             return cast("T", found)
 
     def _read_on(self, study_id: str) -> None:
@@ -156,6 +162,13 @@ class Site:
             if self._record is not None:
                 self._record.close()
                 self._record = None
+
+
+def _redactor_of(workspace: Workspace) -> Redactor:
+    try:
+        return Redactor(private_names(read_pool(workspace)))
+    except InputError:
+        return Redactor()
 
 
 def sites_of(roots: list[Path], clock: Clock) -> dict[str, Site]:

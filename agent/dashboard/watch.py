@@ -33,10 +33,6 @@ class Count:
     total: int
 
 
-class TooManyWatchers(Exception):
-    """Another page has to be closed first."""
-
-
 class Watch:
     """Lives in the event loop. `mark` is a digest: a page compares it with the one that it was made under."""
 
@@ -50,10 +46,12 @@ class Watch:
         self.counts: deque[Count] = deque(maxlen=KEPT_COUNTS)
         self.is_closed = False
 
+    @property
+    def is_full(self) -> bool:
+        return self._watchers >= MOST_WATCHERS
+
     def join(self) -> None:
-        """Raises TooManyWatchers. Each call is paired with one of `leave`."""
-        if self._watchers >= MOST_WATCHERS:
-            raise TooManyWatchers
+        """Each call is paired with one of `leave`."""
         self._watchers += 1
         if self._task is None:
             self._task = asyncio.create_task(self._look())

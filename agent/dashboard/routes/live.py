@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request
@@ -15,7 +15,7 @@ from agent.dashboard.routes.study import load_of
 from agent.dashboard.site import Site
 from agent.dashboard.status_view import held_help, status_lines
 from agent.dashboard.view import render
-from agent.dashboard.watch import TooManyWatchers, Watch, read_count
+from agent.dashboard.watch import Watch, read_count
 from agent.status_report import StatusReport
 
 router = APIRouter()
@@ -54,10 +54,8 @@ def _plots(site: Site, report: StatusReport) -> Sequence[Plot]:
 
 @router.get("/w/{key}/events")
 async def events(request: Request, watch: AtWatch) -> StreamingResponse:
-    try:
-        watch.join()
-    except TooManyWatchers:
-        raise HTTPException(503, "too many pages watch this workspace", {"Retry-After": "30"}) from None
+    if watch.is_full:
+        raise HTTPException(503, "too many pages watch this workspace", {"Retry-After": "30"})
     session_id = request.scope["session_id"]
 
     def is_welcome() -> bool:
@@ -66,7 +64,9 @@ async def events(request: Request, watch: AtWatch) -> StreamingResponse:
     return StreamingResponse(_until_left(watch, is_welcome), media_type="text/event-stream")
 
 
-async def _until_left(watch: Watch, is_welcome: Any) -> Any:
+async def _until_left(watch: Watch, is_welcome: Callable[[], bool]) -> AsyncIterator[str]:
+    """Joined only when the stream begins: whoever leaves before that has not been counted."""
+    watch.join()
     try:
         async for text in watch.stream(is_welcome):
             yield text

@@ -266,9 +266,10 @@ def test_the_names_of_the_pool_do_not_get_out(tmp_path: Path) -> None:
     """Hosts, addresses and folders of pool.yaml are known values."""
     text = "rack17-node3 was busy under /srv/tuning/team"
     folder = make_workspace(tmp_path / "night", stored(hostile_night(text)))
-    (folder / "pool.yaml").write_text(POOL)
     visitor = logged_in(make_app(folder))
     with visitor.client:
+        visitor.text("progress")
+        (folder / "pool.yaml").write_text(POOL)  # it came after the dashboard
         shown = "".join(visitor.text(page) for page in PAGES)
     assert "‹private› was busy" in shown
     assert "rack17" not in shown

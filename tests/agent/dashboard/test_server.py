@@ -166,7 +166,7 @@ LISTS = ["experiments", "experiments?before=15000", "experiments?route=promising
 
 @pytest.mark.parametrize("page", LISTS)
 def test_a_list_of_ten_thousand_is_quick(crowded: Path, page: str) -> None:
-    """Within 200 ms of processor time (15 to 40 ms on a quiet machine); `make bench` measures the wall clock."""
+    """Within 200 ms of processor time (15 to 40 ms on a quiet machine); tests.bench.dashboard has the wall clock."""
     visitor = logged_in(make_app(crowded))
     times = []
     with visitor.client:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from agent.dashboard import server as server_module
 from agent.dashboard import watch as watch_module
 from agent.dashboard.site import Mark, Site
-from agent.dashboard.watch import Count, TooManyWatchers, Watch, read_count
+from agent.dashboard.watch import Count, Watch, read_count
 from executor.clock import SystemClock
 from experiments.control import ControlState, Mode
 from state.control import ControlFile, write_status
@@ -164,11 +165,11 @@ def test_watchers_are_limited(site: CountingSite, monkeypatch: pytest.MonkeyPatc
     async def work() -> None:
         watch = Watch(site)
         watch.join()
+        assert not watch.is_full
         watch.join()
-        with pytest.raises(TooManyWatchers):
-            watch.join()
+        assert watch.is_full
         watch.leave()
-        watch.join()
+        assert not watch.is_full
         watch.stop()
 
     run(work)
@@ -244,6 +245,19 @@ def test_bytes_that_no_browser_sends_are_refused(site: CountingSite) -> None:
         ):
             status = served.raw(request).split(b"\r\n")[0]
             assert b" 403 " in status or b" 400 " in status
+
+
+def test_a_connection_that_asks_for_nothing_is_closed(site: CountingSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a request as well; an open stream stays."""
+    monkeypatch.setattr(server_module, "FIRST_REQUEST_S", 0.3)
+    with serving(site.workspace.root) as served, closing(served.client()) as client:
+        assert served.raw(b"GET /login HTTP/1.1\r\nHost: 127.0.0.1") == b""
+        with client.stream("GET", "/w/night/events") as answer:
+            lines = answer.iter_lines()
+            first = next(line for line in lines if line.startswith("data:"))
+            assert served.raw(b"") == b""
+            append(site.workspace.root, until_admitted()[1][:1])
+            assert next(line for line in lines if line.startswith("data:")) != first
 
 
 def test_a_count_is_a_plain_fact() -> None:
