@@ -6,6 +6,7 @@ Every job may be called at any time, may fail, and may be cut off by the end of 
 from __future__ import annotations
 
 import faulthandler
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -65,6 +66,7 @@ class Service:
         self._arrangement, self._opener = arrangement, opener
         self.leaving = threading.Event()
         self.exit_code = 0
+        self._silent: dict[Path, float] = {}  # since when, of those that were said to be stuck
         self._clock: Clock = clock or LeavingClock(self.leaving)
         url = _database_url(arrangement, database_url)
         self._records = _open_records(arrangement.workspaces, url)
@@ -99,10 +101,12 @@ class Service:
             news_at, session = job.news_at, job.session
             if news_at is None or now - news_at < limit:
                 continue
-            log.error("study.stuck", study=job.root.name, silent_s=round(now - news_at))
-            faulthandler.dump_traceback()
-            if session is not None:
-                job.notices.stuck(session.app, f"no sign of life for {(now - news_at) / 60:.0f} minutes")
+            if self._silent.get(job.root) != news_at:  # said once for each silence
+                self._silent[job.root] = news_at
+                log.error("study.stuck", study=job.root.name, silent_s=round(now - news_at))
+                faulthandler.dump_traceback(sys.__stderr__ or sys.stderr)
+                if session is not None:
+                    job.notices.stuck(session.app, f"no sign of life for {(now - news_at) / 60:.0f} minutes")
             if self._arrangement.file.restart_when_stuck:
                 self.leave(EXIT_STUCK)
 

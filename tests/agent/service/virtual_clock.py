@@ -49,6 +49,11 @@ class VirtualClock:
             if self._over:
                 raise Over
 
+    def jump(self, seconds: float) -> None:
+        """Time passes although somebody is awake: for a thread that hangs."""
+        with self._turn:
+            self._elapsed += seconds
+
     def park(self, is_parked: Callable[[], bool]) -> None:
         """Be as a process that is frozen or dead: no time passes here, and the others go on."""
         with self._turn:

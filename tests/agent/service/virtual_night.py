@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,10 +145,11 @@ class VirtualNight:
         ControlFile(root / "state.yaml").write(word)
         return Workspace(root)
 
-    def add_service(self, name: str) -> None:
+    def add_service(self, name: str, **settings: Any) -> Service:
         roots = tuple(self.folder / machine for machine in self.machines)
         paths = tuple(map(str, roots))
-        file = ServiceFile(name=name, workspaces=paths, tick_s=60, disk_free_gib=0, restart_when_stuck=False)
+        usual = {"tick_s": 60, "disk_free_gib": 0, "restart_when_stuck": False}
+        file = ServiceFile(name=name, workspaces=paths, **{**usual, **settings})
         self.clocks[name] = MachineClock(self.clock)
         self.services[name] = Service(
             Arrangement(file=file, workspaces=roots, folder=self.folder),
@@ -156,6 +158,7 @@ class VirtualNight:
             database_url=self.database_url,
             clock=self.clocks[name],
         )
+        return self.services[name]
 
     @staticmethod
     def _open(root: Path, report: Report, tell: Tell, around: Surroundings) -> Application:
