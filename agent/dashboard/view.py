@@ -22,7 +22,6 @@ from agent.dashboard.document_view import html_of
 from agent.dashboard.plot import draw
 from agent.dashboard.sessions import Session
 from agent.dashboard.site import Site
-from agent.dashboard.watch import digest_of
 from agent.ledger.document import Block, Label, Mood
 from agent.ledger.effects import route_label
 from agent.ledger.figures import (
@@ -69,7 +68,7 @@ def render(request: Request, template: str, site: Site | None = None, /, status:
         **values,
     }
     if site is not None:
-        context |= _of_site(site)
+        context |= _of_site(site) | {"mark": Markup(request.state.mark)}  # noqa: S704 - hex digits
     return HTMLResponse(environment().get_template(template).render(context), status)
 
 
@@ -80,7 +79,7 @@ def _of_site(site: Site) -> dict[str, Any]:
     def document(blocks: list[Block], page: str = "") -> Markup:
         return html_of(blocks, site.redact, site.key, page)
 
-    return {"url": url, "document": document, "mark": Markup(digest_of(site.mark()))}  # noqa: S704 - hex digits
+    return {"url": url, "document": document}
 
 
 def session_of(request: Request) -> Session | None:

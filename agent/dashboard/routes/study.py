@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import FileResponse, RedirectResponse
+from markupsafe import Markup
 from pydantic import BeforeValidator
 
 from agent.dashboard.address import address
@@ -134,8 +135,9 @@ def card(request: Request, site: AtSite, name: str) -> Any:
             page = card_page(history, found, files_of(site.key), WORDS)
         else:
             raise HTTPException(404, f"no card {name[:80]!r} in this study")
-        study = site.views.study(site.study_id)
-        return render(request, "document.html", site, study=study, title=page.title, blocks=page.blocks, at=page.path)
+        body = html_of(page.blocks, site.redact, site.key, page.path)
+    study = site.views.study(site.study_id)
+    return render(request, "document.html", site, study=study, title=page.title, body=body, at=page.path)
 
 
 @router.get("/w/{key}/trials/{trial_id}")
@@ -192,25 +194,26 @@ def raw_file(site: AtSite, trial_id: str, name: str) -> FileResponse:
 
 @router.get("/w/{key}/faults")
 def faults(request: Request, site: AtSite) -> Any:
-    with site.history() as history:
-        blocks = [*fault_blocks(history, WORDS), *refused_blocks(history, WORDS)]
-        return render(
-            request,
-            "faults.html",
-            site,
-            study=site.views.study(site.study_id),
-            blocks=blocks,
-            held=held_help(site.report()),
-            tally=sorted(site.views.tally(site.study_id).items()),
-        )
+    def make(history: History) -> Markup:
+        return html_of([*fault_blocks(history, WORDS), *refused_blocks(history, WORDS)], site.redact, site.key)
+
+    return render(
+        request,
+        "faults.html",
+        site,
+        study=site.views.study(site.study_id),
+        body=site.made_once("faults", make),
+        held=held_help(site.report()),
+        tally=sorted(site.views.tally(site.study_id).items()),
+    )
 
 
 @router.get("/w/{key}/loop")
 def loop(request: Request, site: AtSite) -> Any:
-    with site.history() as history:
-        study = site.views.study(site.study_id)
-        return render(request, "document.html", site, study=study, title="Loop", blocks=_loop(history), at="loop")
+    def make(history: History) -> Markup:
+        blocks = [*cost_blocks(history, WORDS), *prediction_blocks(history, WORDS), *noise_blocks(history, WORDS)]
+        return html_of(blocks, site.redact, site.key, "loop")
 
-
-def _loop(history: History) -> list[Any]:
-    return [*cost_blocks(history, WORDS), *prediction_blocks(history, WORDS), *noise_blocks(history, WORDS)]
+    body = site.made_once("loop", make)
+    study = site.views.study(site.study_id)
+    return render(request, "document.html", site, study=study, title="Loop", body=body, at="loop")
