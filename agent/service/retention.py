@@ -35,5 +35,6 @@ def _remove(app: Application, trial_id: str, names: list[str]) -> None:
         if file.resolve().is_relative_to(folder):
             with suppress(FileNotFoundError):
                 file.unlink()
-    with suppress(OSError):  # something that is no artifact is still in it
-        folder.rmdir()
+    for inside in (*sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True), folder):
+        with suppress(OSError):  # something that is no artifact is still in it
+            inside.rmdir()
