@@ -8,6 +8,7 @@ from typing import Any
 from executor.engines.release import parse_release
 from executor.engines.size_rules import check_sizes
 from executor.engines.violation import Severity
+from executor.layouts import place_layouts
 from executor.remote_host import Lease
 from executor.stage_result import Done, Faulted, StageResult, Waiting
 from executor.stages.dataset import ensure_dataset
@@ -23,7 +24,8 @@ MIN_FREE_BYTES = 2 << 30
 def check(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
     """The configuration against the engine's size rules, and every host against what it must have."""
     version = context.pool.engine.version
-    found = check_sizes(context.plan.config, parse_release(version), workload_of(context.plan.scenario))
+    config = place_layouts(context.pool, context.plan.config)
+    found = check_sizes(config, parse_release(version), workload_of(context.plan.scenario))
     invalid = [v for v in found if v.severity is Severity.INVALID]
     if invalid:
         detail = "; ".join(v.message for v in invalid)
@@ -33,7 +35,7 @@ def check(context: TrialContext, _: Mapping[str, Any]) -> StageResult:
         seen = host.facts()
         if seen.disk_free_bytes < MIN_FREE_BYTES:
             free = seen.disk_free_bytes >> 20
-            return Faulted(reason=Reason.ENVIRONMENT, detail=f"host {name}: only {free} MiB are free in the workdir")
+            return Waiting(why=f"host {name}: only {free} MiB are free in the workdir; make room there")
         facts[name] = {"boot_id": seen.boot_id, "root_id": seen.root_id, "python": seen.python_version}
     try:
         said = ask_engine(context)
