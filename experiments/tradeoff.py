@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import ge
 
 from experiments.comparison import Sample, metric_value
 from experiments.measurement import WindowKind
@@ -156,12 +157,17 @@ def _mean(runs: Sequence[Sample], metric: str, window: WindowKind) -> float | No
 
 def _mark_dominated(options: Sequence[Option]) -> tuple[Option, ...]:
     """Only an option to which nothing is superior by its bare figures can drive another one out: few of many."""
+    points = {id(option): _point(option) for option in options if option.is_candidate}
     front: list[Option] = []
     # In this order nothing is superior to an earlier one, so the front only ever grows.
-    for option in sorted((o for o in options if o.is_candidate), key=_point, reverse=True):
-        if not any(_is_no_worse(other, option) and _point(other) != _point(option) for other in front):
+    for option in sorted((o for o in options if id(o) in points), key=lambda o: points[id(o)], reverse=True):
+        point = points[id(option)]
+        if not any(_is_no_worse(points[id(other)], point) and points[id(other)] != point for other in front):
             front.append(option)
-    return tuple(_dominated(o) if o.is_candidate and any(_dominates(f, o) for f in front) else o for o in options)
+    return tuple(
+        _dominated(o) if id(o) in points and any(_dominates(f, o, points[id(f)], points[id(o)]) for f in front) else o
+        for o in options
+    )
 
 
 def _point(option: Option) -> tuple[float, ...]:
@@ -169,21 +175,21 @@ def _point(option: Option) -> tuple[float, ...]:
     return tuple(_signed(option, metric) for metric in option.values)
 
 
-def _is_no_worse(one: Option, other: Option) -> bool:
-    return all(a >= b for a, b in zip(_point(one), _point(other), strict=True))
+def _is_no_worse(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return all(map(ge, one, other))
 
 
 def _dominated(option: Option) -> Option:
     return Option(**{**vars(option), "is_dominated": True})
 
 
-def _dominates(better: Option, option: Option) -> bool:
+def _dominates(better: Option, option: Option, one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     """Better beyond the noise in one figure, and in none worse as measured.
 
     The second half asks no tolerance, so that no option can be driven out by one that is itself a little worse
     somewhere: at least one of any set always stays.
     """
-    return _is_no_worse(better, option) and any(_better(better, option, m) for m in option.values)
+    return _is_no_worse(one, other) and any(_better(better, option, m) for m in option.values)
 
 
 def _better(one: Option, other: Option, metric: str) -> bool:

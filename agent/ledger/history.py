@@ -14,6 +14,7 @@ from agent.ledger.document import PageLink
 from experiments.card import Card
 from experiments.comparison import Comparison
 from experiments.ledger import CardAdmitted, CardClosed, ConfigurationKept, LedgerEntry, TrialsClassified
+from experiments.loop_figures import StageCost, stage_costs
 from experiments.measurement import WindowKind
 from experiments.serving_config import ServingConfig
 from experiments.study import Study, TrialState, fold
@@ -111,6 +112,11 @@ class History:
     @cached_property
     def _observations(self) -> dict[str, dict[str, int]]:
         return {}
+
+    @cached_property
+    def stage_costs(self) -> tuple[StageCost, ...]:
+        """Wall time by stage: the pages and the JSON both show it."""
+        return stage_costs(self.study)
 
     def incidents(self) -> list[Incident]:
         """Every fault that is not the configuration's own doing, in order."""

@@ -10,7 +10,7 @@ import orjson
 from agent.ledger.history import Attempt, History
 from agent.ledger.rows import trial_rows
 from experiments.card import Card
-from experiments.loop_figures import stage_costs, summarise_loop
+from experiments.loop_figures import summarise_loop
 
 Redact = Callable[[str], str]
 SCHEMA = 1
@@ -38,7 +38,7 @@ def json_text(history: History, redact: Redact) -> str:
             {"trial": i.trial.started.trial_id, "ended_trial": i.ended_trial, **i.fault.model_dump(mode="json")}
             for i in history.incidents()
         ],
-        "stage_seconds": {str(cost.stage): cost.seconds for cost in stage_costs(history.study)},
+        "stage_seconds": {str(cost.stage): cost.seconds for cost in history.stage_costs},
         "loop": asdict(summarise_loop(history.study, history.entries)),
     }
     options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS

@@ -8,7 +8,7 @@ from agent.ledger.history import History
 from agent.ledger.predictions import calibrations
 from agent.ledger.words import Words
 from experiments.card import Source
-from experiments.loop_figures import formal_window_seconds, stage_costs, summarise_loop
+from experiments.loop_figures import formal_window_seconds, summarise_loop
 from experiments.trial import Stage
 
 
@@ -104,7 +104,7 @@ def _open_questions(history: History, t: Words) -> list[Inline]:
 
 
 def cost_blocks(history: History, t: Words) -> list[Block]:
-    costs = stage_costs(history.study)
+    costs = history.stage_costs
     total = sum(c.seconds for c in costs)
     formal = formal_window_seconds(history.study)
     measured = sum(c.seconds for c in costs if c.stage is Stage.MEASURE)
