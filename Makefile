@@ -53,7 +53,7 @@ lab: $(STAMP)  ## a small study on a real SGLang pair behind a real router and s
 
 planner-bench: $(STAMP)  ## the planner against search at equal budget
 	@mkdir -p $(BUILD)
-	$(BIN)/python -m tests.bench.planner --out $(BUILD)/planner-bench.json
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.bench.planner --out $(BUILD)/planner-bench.json
 
 lock:  ## resolve the dependencies again
 	$(BIN)/uv pip compile -q pyproject.toml --group dev --universal --generate-hashes --no-header -o requirements.lock

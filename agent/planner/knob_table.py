@@ -121,6 +121,16 @@ EFFECTS: tuple[KnobEffect, ...] = (
         gain=(0.0, 0.25),
     ),
     KnobEffect(
+        name="concurrency",
+        wall=Wall.PREFILL_SUPPLY,
+        toward=Toward.MORE,
+        mechanism="Requests queue for prefill in most samples but not in all: at times a rank runs dry while others "
+        "have work. More requests in flight leave it dry less often; every response then takes longer.",
+        signs=("prefill.waiting.share_positive",),
+        most_sign=0.95,
+        gain=(0.0, 0.08),
+    ),
+    KnobEffect(
         name="rate",
         wall=Wall.CLIENT_SUPPLY,
         toward=Toward.MORE,

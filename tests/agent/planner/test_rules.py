@@ -142,3 +142,18 @@ def test_neighbours_are_the_next_declared_values(
     )
 
     assert neighbours(knob, toward) == expected
+
+
+@pytest.mark.parametrize(("share", "proposed"), [(0.8, True), (0.98, False)])
+def test_ranks_that_run_dry_at_times_lead_to_more_requests_in_flight(
+    packet: EvidencePacket, share: float, proposed: bool
+) -> None:
+    """A prefill queue that is there in most samples but not in all; where it always stands, more only waits longer."""
+    knob = slo(packet, 0.5).knobs[0].model_copy(update={"current": 96})
+    wall = WallPart(wall=Wall.PREFILL_SUPPLY, strength=share, figures=(), sentence="requests wait for prefill")
+    figures = {**packet.figures, "prefill.waiting.share_positive": share}
+    space = packet.model_copy(update={"walls": (wall,), "knobs": (knob,), "figures": figures})
+
+    drafts = RuleProposer().propose(space).drafts
+
+    assert [(d.change.name, d.change.to_value) for d in drafts] == ([("concurrency", 128)] if proposed else [])

@@ -72,6 +72,8 @@ def bench(seeds: range, settings: Sequence[str], workers: int) -> dict[str, obje
         for strategy in (ONLY_IN_RENAMED if "renamed" in setting else ROSTER)
         for seed in seeds
     ]
+    for setting in settings:
+        _pool(setting)  # before the workers part: each would compute the truth of the serving model again
     if workers == 1:
         done = list(map(run, work))
     else:
