@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
@@ -14,6 +15,7 @@ import pytest
 
 from agent.service.retention import remove_old_artifacts
 from executor import artifacts
+from executor.stages import preparation
 from experiments.errors import StoreError
 from experiments.trial import Stage
 from tests.acceptance.desk import Desk, Hosts, open_desk, open_hosts, outcome
@@ -116,6 +118,21 @@ def test_raw_files_without_room_are_collected_later(
         assert waits == [f"this machine's disk: {os.strerror(code)}; make room, and the collect stage goes on"] * 2
         assert outcome(trial) == VALID
         assert desk.starts_of(trial) == 1
+        assert desk.violations() == ()
+
+
+def test_a_host_without_room_is_waited_for(tmp_path: Path, hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name and what is free are said, nothing is sent, and no fault is recorded."""
+    with a_desk(tmp_path / "study", hosts) as desk:
+        trial_id = desk.started()
+        monkeypatch.setattr(preparation, "MIN_FREE_BYTES", 1 << 60)
+        waits = desk.go_on()
+        monkeypatch.undo()
+        desk.go_on()
+        trial = desk.study.trials[trial_id]
+
+        assert re.fullmatch(r"host [pd]0: only \d+ MiB are free in the workdir; make room there", str(waits))
+        assert outcome(trial) == VALID
         assert desk.violations() == ()
 
 
