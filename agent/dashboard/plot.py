@@ -117,7 +117,7 @@ def _text(anchor: str, x: float, y: float, text: str) -> Markup:
 
 def _series(series: Series, x: _Axis, y: _Axis) -> Markup:
     points = thin(series.points)
-    match series.shape:
+    match Shape.DOTS if len(points) == 1 and series.shape is Shape.LINE else series.shape:
         case Shape.LINE:
             way = "M" + " L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in points)
         case Shape.STEP:

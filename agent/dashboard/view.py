@@ -27,10 +27,10 @@ from agent.ledger.effects import route_label
 from agent.ledger.figures import (
     MISSING,
     Figure,
-    change_figure,
     duration_figure,
     figure,
     moment,
+    share_figure,
     size_figure,
     value_text,
 )
@@ -155,7 +155,7 @@ FILTERS: Mapping[str, Any] = {
     "duration": duration_figure,
     "figure": figure,
     "metric": metric_text,
-    "gain": change_figure,
+    "share": share_figure,
     "size": size_figure,
     "label": label_html,
     "outcome": outcome_html,

@@ -11,6 +11,7 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from agent.dashboard.site import Mark, Site
 from agent.status_report import read_told
@@ -25,7 +26,7 @@ KEPT_COUNTS = 600
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What the client's progress said, when the service passed it on. For people only."""
+    """What the client's progress said, and when the service passed it on, in its own seconds. For people only."""
 
     trial_id: str
     at_s: float
@@ -114,4 +115,12 @@ def read_count(site: Site) -> Count | None:
     trial_id, _, text = str(told.get("running") or "").partition(": ")
     stage, _, progress = text.partition(": ")
     found = last_count(progress.encode()) if stage == "measure" else None
-    return None if found is None else Count(trial_id, site.clock.monotonic(), *found)
+    said_at = _seconds_of(told.get("at"))
+    return None if found is None or said_at is None else Count(trial_id, said_at, *found)
+
+
+def _seconds_of(at: object) -> float | None:
+    try:
+        return datetime.fromisoformat(str(at)).timestamp()
+    except ValueError:
+        return None

@@ -17,6 +17,7 @@ from agent.dashboard.status_view import held_help, status_lines
 from agent.dashboard.view import render
 from agent.dashboard.watch import Watch, read_count
 from agent.status_report import StatusReport
+from experiments.trial import Stage
 
 router = APIRouter()
 
@@ -35,11 +36,17 @@ def live(request: Request, site: AtSite, watch: AtWatch) -> Any:
         running=running,
         held=held_help(report),
         lines=status_lines(report),
-        count=read_count(site) if running is not None and report.is_fresh else None,
+        count=read_count(site) if _measures(report) else None,
         rate=progress_plot(of_trial, simulated=report.study.simulated),
         last=last,
         plots=_plots(site, report),
     )
+
+
+def _measures(report: StatusReport) -> bool:
+    """Whether the formal load is out, by the journal, and its driver speaks of it."""
+    stages = () if report.running is None else report.running.stages
+    return report.is_fresh and any(line.is_running and line.stage is Stage.MEASURE for line in stages)
 
 
 def _plots(site: Site, report: StatusReport) -> Sequence[Plot]:

@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from experiments.knob import Cost
@@ -36,12 +37,24 @@ def main(out: Path) -> None:
         with serving(night, waits) as served:
             log = (Path(name) / "demo.log").open("w")
             demo = subprocess.Popen([TUNELOOP, "demo", str(night)], stdout=log, stderr=subprocess.STDOUT)
-            page = log_in(browser, served, out)
-            take_live(page, served, demo, out)
-            demo.wait(timeout=PATIENCE_S)
+            try:
+                page = log_in(browser, served, out)
+                take_live(page, served, demo, out)
+                demo.wait(timeout=PATIENCE_S)
+            finally:
+                demo.terminate()
             take_pages(page, served, out)
             take_others(browser, served, out)
         browser.close()
+    for path in out.glob("dashboard-*.png"):
+        _shrink(path)
+
+
+def _shrink(path: Path) -> None:
+    """A page has few colours; as a palette it is a third of the size."""
+    with Image.open(path) as picture:
+        few = picture.convert("RGB").quantize(160)
+    few.save(path, optimize=True)
 
 
 def log_in(browser: Browser, served: Served, out: Path | None = None, **options: object) -> Page:
@@ -51,7 +64,7 @@ def log_in(browser: Browser, served: Served, out: Path | None = None, **options:
         page.screenshot(path=out / "dashboard-login.png", clip={"x": 200, "y": 0, "width": 800, "height": 330})
     page.get_by_label("Token").fill(TOKEN)
     page.keyboard.press("Enter")
-    page.wait_for_load_state()
+    expect(page.get_by_role("button", name="Log out")).to_be_visible(timeout=30_000)
     return page
 
 
@@ -62,7 +75,7 @@ def take_live(page: Page, served: Served, demo: subprocess.Popen[bytes], out: Pa
     page.goto(f"{served.url}/w/night/live")
     while demo.poll() is None and time.monotonic() < until:
         time.sleep(0.5)
-        worth = page.evaluate(WORTH)
+        worth = page.locator("body").evaluate(WORTH)  # waits while the page is loaded anew
         if worth > best:
             best = worth
             page.screenshot(path=out / "dashboard-live.png")
@@ -74,7 +87,7 @@ WORTH = """
 () => {
   const has = selector => document.querySelectorAll(selector).length;
   if (!has("table.stages") || document.body.innerText.includes("ends in about NOT_OBSERVED")) return -1;
-  return 10 * has("progress") + 3 * has("#running .plot > svg") + has("table.stages tr.now");
+  return 2 * has("progress") + 3 * has("#running .plot > svg") + has("table.stages tr.now");
 }
 """
 

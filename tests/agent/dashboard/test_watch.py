@@ -20,6 +20,7 @@ from tests.agent.dashboard.serving import serving
 from tests.agent.dashboard.workspaces import STUDY, append, make_workspace, until_admitted
 
 PATIENCE_S = 20.0
+AT = "2026-12-01T20:00:05+00:00"
 
 
 class CountingSite(Site):
@@ -203,15 +204,17 @@ def test_requests_are_counted_in_the_formal_load_only(
     site: CountingSite, running: str, count: tuple[int, int] | None
 ) -> None:
     """From the line that the driver writes; warm-up requests are none of the load's."""
-    write_status(site.workspace.status_file, {"study": STUDY, "running": running})
+    write_status(site.workspace.status_file, {"study": STUDY, "running": running, "at": AT})
     found = read_count(site)
 
+    assert found == read_count(site)
     assert (None if found is None else (found.trial_id, found.done, found.total)) == (count and ("t0001", *count))
 
 
 def test_counts_of_another_study_are_none(site: CountingSite) -> None:
     """A status file that was left behind says nothing."""
-    write_status(site.workspace.status_file, {"study": "other", "running": "t0001: measure: 1 s, 1/2 requests"})
+    running = "t0001: measure: 1 s, 1/2 requests"
+    write_status(site.workspace.status_file, {"study": "other", "running": running, "at": AT})
     assert read_count(site) is None
 
 
