@@ -202,6 +202,7 @@ def publish(app: Application, told: Told) -> None:
         "waiting": told.waiting,
         "servers": {True: "up", False: "ended", None: "unknown"}[told.servers_up],
         "tokens_used": study.tokens_used(),
+        "llm_cost": study.llm_cost(),
         "budget_since": study.reopened.at.isoformat(timespec="seconds"),
         "trials_before": study.reopened.trials,
         "simulated": study.opened.simulated,

@@ -135,6 +135,10 @@ def _budget(report: StatusReport) -> str:
     if budget.llm_tokens:
         left = f"{max(0, budget.llm_tokens - tokens):,}" if isinstance(tokens, int) else NOT_OBSERVED
         parts.append(f"{left} of {budget.llm_tokens:,} tokens left")
+    if budget.llm_cost is not None:
+        cost = report.told.get("llm_cost")
+        left = f"{max(0.0, budget.llm_cost - cost):.2f}" if isinstance(cost, int | float) else NOT_OBSERVED
+        parts.append(f"{left} of {budget.llm_cost:g} left for the language model")
     return ", ".join(parts)
 
 
