@@ -70,6 +70,14 @@ class Coupled:
         low, high = self.coupling.gain
         return self.wall.strength * (low + high) / 2
 
+    @property
+    def mechanism(self) -> str:
+        return self.coupling.mechanism
+
+    @property
+    def signs(self) -> tuple[str, ...]:
+        return self.coupling.signs
+
 
 def coupled_moves(packet: EvidencePacket) -> Iterable[Coupled]:
     """Every bundle that may stand on a card and that a coupling speaks for, one step of each knob."""
@@ -81,15 +89,15 @@ def coupled_moves(packet: EvidencePacket) -> Iterable[Coupled]:
                 yield from (Coupled(move=m, coupling=coupling, wall=wall) for m in moves if _is_of(coupling, m))
 
 
-def expected_of_coupling(packet: EvidencePacket, move: Move) -> float:
-    """The usual gain of a bundle by a coupling that the evidence shows; 0 where none speaks for it."""
+def coupled_of(packet: EvidencePacket, move: Move) -> Coupled | None:
+    """The coupling that the evidence shows and that says most of a bundle; None where none speaks for it."""
     found = [
-        Coupled(move=move, coupling=coupling, wall=wall).expected
+        Coupled(move=move, coupling=coupling, wall=wall)
         for wall in packet.walls
         for coupling in COUPLINGS
         if coupling.wall is wall.wall and _is_shown(packet, coupling) and _is_of(coupling, move)
     ]
-    return max(found, default=0.0)
+    return max(found, key=lambda coupled: coupled.expected, default=None)
 
 
 def _is_shown(packet: EvidencePacket, coupling: Coupling) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from agent.planner.couplings import Coupled, coupled_of
 from agent.planner.moves import Move, change_of
 from agent.planner.packet import EvidencePacket, OutcomePart, Proposal
 from agent.planner.ranking import Ranked, Ranking
@@ -41,7 +42,7 @@ def _draft(ranked: Ranked, packet: EvidencePacket) -> CardDraft:
         change=change,
         wall=packet.walls[0].wall if spoken is None else spoken.wall.wall,
         mechanism=no_mechanism(names) if spoken is None else _step_of(spoken, names),
-        evidence=evidence_of(packet, change, () if spoken is None else (*spoken.wall.figures, *spoken.effect.signs)),
+        evidence=evidence_of(packet, change, () if spoken is None else (*spoken.wall.figures, *spoken.signs)),
         prediction=Prediction(
             low=round(math.expm1(outlook.gain_low), 4),
             high=round(math.expm1(outlook.gain_high), 4),
@@ -53,16 +54,18 @@ def _draft(ranked: Ranked, packet: EvidencePacket) -> CardDraft:
     )
 
 
-def _spoken_for(ranked: Ranked, packet: EvidencePacket) -> Spoken | None:
-    """The mechanism that speaks for a single change, where it made the optimizer expect more of it."""
-    if ranked.mechanism <= 0 or len(ranked.move) > 1:
+def _spoken_for(ranked: Ranked, packet: EvidencePacket) -> Spoken | Coupled | None:
+    """The mechanism that made the optimizer expect more of a move, where one did."""
+    if ranked.mechanism <= 0:
         return None
+    if len(ranked.move) > 1:
+        return coupled_of(packet, ranked.move)
     return spoken_of(packet, ranked.move[0].knob, ranked.move[0].value)
 
 
-def _step_of(spoken: Spoken, names: str) -> str:
+def _step_of(spoken: Spoken | Coupled, names: str) -> str:
     sentence = spoken.wall.sentence
-    return f"{sentence[0].upper()}{sentence[1:]}. {spoken.effect.mechanism} The optimizer chose the step to {names}."
+    return f"{sentence[0].upper()}{sentence[1:]}. {spoken.mechanism} The optimizer chose the step to {names}."
 
 
 def no_mechanism(names: str) -> str:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.planner.couplings import expected_of_coupling
+from agent.planner.couplings import coupled_of
 from agent.planner.gaussian_process import Axis
 from agent.planner.moves import Move, Setting, bundle_moves, cost_of, single_moves
 from agent.planner.packet import EvidencePacket
@@ -132,7 +132,8 @@ class Ranking:
     def _mechanism(self, move: Move) -> float:
         """What is known of a knob counts until it was turned here: then the runs know better."""
         if len(move) > 1:
-            return expected_of_coupling(self._packet, move)
+            coupled = coupled_of(self._packet, move)
+            return 0.0 if coupled is None else coupled.expected
         knob, value = move[0].knob, move[0].value
         spoken = spoken_of(self._packet, knob, value)
         expected = 0.0 if spoken is None else spoken.gain

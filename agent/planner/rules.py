@@ -112,6 +112,14 @@ class Spoken:
     effect: KnobEffect
     gain: float  # the usual one of this setting; below 0 if it is the wrong way
 
+    @property
+    def mechanism(self) -> str:
+        return self.effect.mechanism
+
+    @property
+    def signs(self) -> tuple[str, ...]:
+        return self.effect.signs
+
 
 def spoken_of(packet: EvidencePacket, knob: KnobPart, value: Value) -> Spoken | None:
     """The mechanism that says most of setting this knob so; None where none says anything."""

@@ -6,7 +6,8 @@ import pytest
 
 from agent.planner.couplings import COUPLINGS
 from agent.planner.knob_table import EFFECTS
-from agent.planner.packet import EvidencePacket, KnobPart, OutcomePart, WallPart
+from agent.planner.optimizer import OptimizerProposer
+from agent.planner.packet import EvidencePacket, KnobPart, ObservationPart, OutcomePart, Side, WallPart
 from agent.planner.ranking import Ranking
 from agent.planner.rules import RuleProposer
 from experiments.card import CardDraft, Source, Wall
@@ -122,3 +123,22 @@ def test_every_coupling_is_of_knobs_that_the_table_knows() -> None:
     known = {effect.name for effect in EFFECTS}
 
     assert {name for coupling in COUPLINGS for name, _ in coupling.knobs} <= known
+
+
+def test_a_pair_that_the_optimizer_chose_says_which_coupling_speaks_for_it(packet: EvidencePacket) -> None:
+    """Steps of any size: the draft of the pair names the mechanism and cites its signs."""
+    space = a_full_service(packet, closed_parts=2)
+    here = ObservationPart(
+        values=(36, 32),
+        runs=3,
+        objective=200.0,
+        limits=tuple(0.5 for _ in space.objective.constraints),
+        side=Side.DECODE,
+        infeasible=False,
+    )
+
+    drafts = OptimizerProposer().propose(space.model_copy(update={"observations": (here,)})).drafts
+
+    [pair] = [d for d in drafts if d.change.also is not None][:1]
+    assert "bound the same batch" in pair.mechanism
+    assert {"decode.running_share_of_cap", "client.concurrency_mean"} <= {ref.id for ref in pair.evidence}
