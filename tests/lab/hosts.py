@@ -39,8 +39,10 @@ ENGINE_ENV = {
 
 
 def make_model() -> None:
-    """The model folder of the lab, from the engine's own tokenizer library; the same bytes each time."""
-    subprocess.run([LAB / "engine/bin/python", HERE / "make_model.py", LAB / "model"], check=True)
+    """The model folders of the lab, from the engine's own tokenizer library; the same bytes each time."""
+    program = [LAB / "engine/bin/python", HERE / "make_model.py"]
+    subprocess.run([*program, LAB / "model"], check=True)
+    subprocess.run([*program, LAB / "model-experts", "experts"], check=True)
 
 
 def write_hosts(folder: Path) -> Path:

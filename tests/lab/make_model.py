@@ -1,6 +1,7 @@
-"""Makes the lab's model folder: a tiny Llama without weights and a tokenizer whose every token is plain ASCII text.
+"""Makes the lab's model folders: a tiny Llama, or a tiny model with experts, without weights, and a tokenizer whose every
+token is plain ASCII text.
 
-Run with the engine's Python: `python make_model.py FOLDER`. Offline and the same bytes each time. Weights are random
+Run with the engine's Python: `python make_model.py FOLDER [experts]`. Offline and the same bytes each time. Weights are random
 (the server's `--load-format dummy`), so answers are noise; printable tokens keep them from looking garbled.
 """
 
@@ -45,7 +46,25 @@ TEMPLATE = (
 )
 
 
-def main(folder):
+# No shared expert: its gate is a compiled kernel.
+EXPERTS = {
+    "model_type": "qwen2_moe",
+    "architectures": ["Qwen2MoeForCausalLM"],
+    "moe_intermediate_size": 64,
+    "shared_expert_intermediate_size": 0,
+    "num_experts": 16,
+    "num_experts_per_tok": 2,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "use_sliding_window": False,
+    "sliding_window": CONTEXT,
+    "max_window_layers": 2,
+    "qkv_bias": True,
+}
+
+
+def main(folder, *kind):
     folder.mkdir(parents=True, exist_ok=True)
     made = tokenizer()
     made.save(str(folder / "tokenizer.json"))
@@ -77,8 +96,10 @@ def main(folder):
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
     }
+    if "experts" in kind:
+        model.update(EXPERTS)
     (folder / "config.json").write_text(json.dumps(model, indent=1))
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    main(pathlib.Path(sys.argv[1]), *sys.argv[2:])

@@ -1,8 +1,9 @@
 """`make lab`: the unchanged product on a real prefill/decode pair, and what must be true of what it leaves behind.
 
-Three studies on the same two hosts. In the first nothing is disturbed: its ledger is made from real servers. In the
+Four studies on the same two hosts. In the first nothing is disturbed: its ledger is made from real servers. In the
 second the decode server is killed while the load runs: a fault of stage measure, without a number. In the third a
-stranger listens on the decode server's port: a fault of stage launch, and the stranger is left alone.
+stranger listens on the decode server's port: a fault of stage launch, and the stranger is left alone. In the fourth a
+model with experts gets a layout: recorded by the engine, fitted from its dump, loaded and attested.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from executor.engines.server_log import PrefillBatch, parse_server_log
 from executor.pool import Pool, parse_pool
 from experiments.study import Study, TrialState
 from experiments.trial import Reason, Stage
-from tests.lab.hosts import HERE, make_model, running_hosts, write_hosts
+from tests.lab.hosts import HERE, LAB, make_model, running_hosts, write_hosts
 
 CAP = "prefill.flag.prefill-max-requests"
 BATCHES = {1: 24, 2: 17}  # of 8 prompts of 2052 tokens at chunk 1024 and page 128, as of 16388 at 8192
@@ -53,6 +54,7 @@ class Outcome:
     batches: dict[str, list[int]] = field(default_factory=dict)  # by cap: of every run of 8 requests
     live_samples: dict[str, int] = field(default_factory=dict)  # by server: over all loads of the study
     profiles: list[str] = field(default_factory=list)  # conclusions, or why there are none
+    layout: dict[str, str] = field(default_factory=dict)
     killed_decode: dict[str, str] = field(default_factory=dict)
     orphan: dict[str, str] = field(default_factory=dict)
 
@@ -61,11 +63,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("build/lab"), help="workspaces and hosts; kept and reused")
     parser.add_argument("--out", type=Path, default=Path("build/lab.json"))
-    parser.add_argument("--only", choices=["study", "kill", "orphan"], action="append")
+    parser.add_argument("--only", choices=list(SCENES), action="append")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that hosts and servers are ended on the way out
     folder, began, outcome = options.folder.resolve(), time.monotonic(), Outcome()
-    chosen = options.only or ["study", "kill", "orphan"]
+    chosen = options.only or list(SCENES)
     make_model()
     pool_file = write_hosts(folder / "hosts")
     pool = parse_pool(pool_file.read_bytes(), str(pool_file))
@@ -93,15 +95,24 @@ def make_workspace(folder: Path, name: str, pool_file: Path) -> Workspace:
     root = folder / name
     if not root.exists():
         root.mkdir(parents=True)
-        for file in ("goal.yaml", "baseline.yaml"):
-            (root / file).write_text((HERE / file).read_text())
-        (root / "pool.yaml").write_bytes(pool_file.read_bytes())
+        goal = "goal-layout.yaml" if name == "layout" else "goal.yaml"
+        (root / "goal.yaml").write_text((HERE / goal).read_text())
+        (root / "baseline.yaml").write_text((HERE / "baseline.yaml").read_text())
+        pool = pool_file.read_text()
+        (root / "pool.yaml").write_text(with_experts(pool) if name == "layout" else pool)
     (root / "state.yaml").unlink(missing_ok=True)
     write_control(root, by="lab", reason="real servers on this machine")
     return Workspace(root)
 
 
-# the three scenes
+def with_experts(pool: str) -> str:
+    """The same hosts with the model that has experts, and a layout to be made. Nothing is profiled here."""
+    kept = [line for line in pool.splitlines() if not line.startswith("profile:")]
+    layouts = "layouts: {fitted: {record: {requests: 8, concurrency: 4}, fit: {redundant_experts: 2}}}"
+    return "\n".join([*kept, layouts, ""]).replace(f"{LAB}/model", f"{LAB}/model-experts")
+
+
+# the four scenes
 
 
 def undisturbed(workspace: Workspace, _: Pool, outcome: Outcome) -> None:
@@ -206,10 +217,42 @@ def stranger_on_the_port(workspace: Workspace, pool: Pool, outcome: Outcome) -> 
     expect(str(pool.hosts["d0"].port) in trial.record.failure.detail, "the fault names the port")
 
 
+def layout_on_experts(workspace: Workspace, pool: Pool, outcome: Outcome) -> None:
+    """Record, fit and load with the engine's own recorder and loader, and a number at the end."""
+    run_product(workspace, "run", limit_s=STUDY_LIMIT_S)
+    run_product(workspace, "audit", limit_s=120)
+    study = read_study(workspace)
+    (card,) = study.cards.values()
+    trials = [t for t in study.trials.values() if t.started.card_digest == card.digest and t.record is not None]
+    record = trials[0].record
+    assert record is not None
+    times = {time.stage: time for time in record.stages}
+    fitted = [source for source in record.sources if "layout fitted" in source]
+    dumps = [a.name for a in record.artifacts if "expert_distribution_recorder_" in a.name]
+    outcome.layout = {
+        "card": card.name,
+        "recorded": times[Stage.RECORD].note if Stage.RECORD in times else "",
+        "seconds": f"record {times[Stage.RECORD].seconds:.0f}, fit {times[Stage.FIT].seconds:.0f}" if fitted else "",
+        "fitted": "".join(fitted),
+        "dump": "".join(dumps),
+        "fault": "" if record.failure is None else f"{record.failure.stage}: {record.failure.detail}",
+    }
+    expect(
+        record.failure is None, f"the layout was recorded, fitted and loaded; {outcome.layout['fault'] or 'no fault'}"
+    )
+    expect(len(dumps) == 1 and dumps[0].endswith(".pt"), f"the dump is the engine's own: {dumps}")
+    expect(len(fitted) == 1 and "18 slots" in fitted[0], f"16 experts and 2 redundant ones: {fitted}")
+    log = (workspace.artifacts / record.trial_id / "prefill.startup.log").read_text(errors="replace")
+    expect("init_expert_location from init_by_mapping" in log, "the engine read the map")
+    expect("expert_distribution_recorder_mode': None" in log, "no recorder was on in the formal run")
+    expect(record.measurement is not None, "and the trial has a number")
+
+
 SCENES: dict[str, Callable[[Workspace, Pool, Outcome], None]] = {
     "study": undisturbed,
     "kill": decode_dies,
     "orphan": stranger_on_the_port,
+    "layout": layout_on_experts,
 }
 
 

@@ -26,6 +26,8 @@ def make_device_calls_inert(torch):
     torch.empty = lambda *size, pin_memory=False, **options: allocate(*size, **options)
     torch.cuda.Event = torch.cuda.Stream = Instant
     torch.cuda.current_stream = lambda *_, **__: Instant()
+    # Asked by the recorder of expert loads.
+    torch.cpu.is_current_stream_capturing, torch.cpu.empty_cache = (lambda: False), (lambda: None)
 
 
 def answer_graph_question(module):
