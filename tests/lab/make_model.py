@@ -1,8 +1,8 @@
-"""Makes the lab's model folders: a tiny Llama, or a tiny model with experts, without weights, and a tokenizer whose every
-token is plain ASCII text.
+"""Makes a model folder of the lab: a tiny Llama, or a tiny model with experts, without weights, and a tokenizer whose
+every token is plain ASCII text.
 
-Run with the engine's Python: `python make_model.py FOLDER [experts]`. Offline and the same bytes each time. Weights are random
-(the server's `--load-format dummy`), so answers are noise; printable tokens keep them from looking garbled.
+Run with the engine's Python: `python make_model.py FOLDER [experts]`. Offline and the same bytes each time. Weights are
+random (the server's `--load-format dummy`), so answers are noise; printable tokens keep them from looking garbled.
 """
 
 import json
