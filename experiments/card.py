@@ -95,7 +95,8 @@ class Card(BaseModel):
     @property
     def name(self) -> str:
         """The short name in tables and file names: `c03-prefill-max-requests-2`."""
-        return "-".join((f"c{self.number:02d}", *map(_part_name, self.draft.change.parts)))
+        parts = (part_name(part.name, part.to_value) for part in self.draft.change.parts)
+        return "-".join((f"c{self.number:02d}", *parts))
 
     @property
     def config(self) -> ServingConfig:
@@ -118,9 +119,10 @@ def novelty_key(change: Change) -> NoveltyKey:
     return NoveltyKey(path=str(first.path), to_value=first.to_value, also=novelty_key(rest[0]) if rest else None)
 
 
-def _part_name(part: Change) -> str:
-    value = "unset" if part.to_value is None else part.to_value
-    return f"{_slug(part.name)}-{_slug(str(value))}"
+def part_name(knob: str, to_value: Value) -> str:
+    """What one part of a change adds to the name of its card."""
+    value = "unset" if to_value is None else to_value
+    return f"{_slug(knob)}-{_slug(str(value))}"
 
 
 def _slug(text: str) -> str:

@@ -65,6 +65,8 @@ def _waiting(report: StatusReport) -> str:
 
 
 def _next(report: StatusReport) -> str:
+    if report.running is not None and report.study.held_trial_id is None:
+        return "the end of this trial; what follows depends on it"
     told = report.told.get("next") if report.is_fresh or report.study.stop_reason is not None else None
     return str(told) if told else f"{MISSING}: the service says it, and none does now"
 

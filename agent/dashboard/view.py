@@ -36,6 +36,7 @@ from agent.ledger.figures import (
 )
 from agent.ledger.redaction import Redactor
 from agent.ledger.words import Words
+from experiments.card import part_name
 from experiments.metric import METRICS
 from experiments.trial import Reason, Route
 
@@ -123,6 +124,11 @@ def _shown(context: Context, value: object) -> object:
             return value
 
 
+def clock_text(at: datetime) -> Figure:
+    """Under a heading that says UTC."""
+    return Figure(moment(at).removesuffix(" UTC"))
+
+
 def metric_text(value: float | None, metric: str) -> Figure:
     return figure(value, METRICS[metric].unit.symbol)
 
@@ -147,7 +153,10 @@ def change_html(row: Any) -> str:
     """What a card changed, in one line; the incumbent changed nothing."""
     if row.knob is None:
         return "none: the incumbent"
-    return f"{row.role} {row.knob} {value_text(row.from_value)} → {value_text(row.to_value)}"
+    name = getattr(row, "card_name", None) or row.name
+    # A row of the store holds the first part of a bundle; its name has all of them.
+    more = "" if name.endswith(part_name(row.knob, row.to_value)) else ", with another change: see the card"
+    return f"{row.role} {row.knob} {value_text(row.from_value)} → {value_text(row.to_value)}{more}"
 
 
 FILTERS: Mapping[str, Any] = {
@@ -155,6 +164,7 @@ FILTERS: Mapping[str, Any] = {
     "duration": duration_figure,
     "figure": figure,
     "metric": metric_text,
+    "clock": clock_text,
     "share": share_figure,
     "size": size_figure,
     "label": label_html,

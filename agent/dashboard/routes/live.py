@@ -15,7 +15,7 @@ from agent.dashboard.routes.study import load_of
 from agent.dashboard.site import Site
 from agent.dashboard.status_view import held_help, status_lines
 from agent.dashboard.view import render
-from agent.dashboard.watch import Watch, read_count
+from agent.dashboard.watch import Count, Watch, read_count
 from agent.status_report import StatusReport
 from experiments.trial import Stage
 
@@ -26,7 +26,7 @@ router = APIRouter()
 def live(request: Request, site: AtSite, watch: AtWatch) -> Any:
     report = site.report()
     running, last = report.running, report.last
-    of_trial = [] if running is None else [c for c in watch.counts if c.trial_id == running.trial.trial_id]
+    of_trial = [c for c in watch.counts if running is not None and c.trial_id == running.trial.trial_id]
     return render(
         request,
         "live.html",
@@ -36,17 +36,21 @@ def live(request: Request, site: AtSite, watch: AtWatch) -> Any:
         running=running,
         held=held_help(report),
         lines=status_lines(report),
-        count=read_count(site) if _measures(report) else None,
+        count=_count(site, report),
         rate=progress_plot(of_trial, simulated=report.study.simulated),
         last=last,
         plots=_plots(site, report),
     )
 
 
-def _measures(report: StatusReport) -> bool:
-    """Whether the formal load is out, by the journal, and its driver speaks of it."""
-    stages = () if report.running is None else report.running.stages
-    return report.is_fresh and any(line.is_running and line.stage is Stage.MEASURE for line in stages)
+def _count(site: Site, report: StatusReport) -> Count | None:
+    """Requests done, while the formal load is out by the journal and its driver speaks of this very trial."""
+    running = report.running
+    if running is None or not report.is_fresh:
+        return None
+    measures = any(line.is_running and line.stage is Stage.MEASURE for line in running.stages)
+    count = read_count(site) if measures else None
+    return count if count is not None and count.trial_id == running.trial.trial_id else None
 
 
 def _plots(site: Site, report: StatusReport) -> Sequence[Plot]:

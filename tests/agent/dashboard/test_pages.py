@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from experiments.control import Mode
-from experiments.ledger import LedgerEntry, TrialFinished
+from experiments.ledger import CardAdmitted, LedgerEntry, TrialFinished
+from experiments.serving_config import Change, Kind, Role
 from tests.agent.dashboard.page_reader import read_page
 from tests.agent.dashboard.workspaces import (
     PAGES,
@@ -18,6 +19,7 @@ from tests.agent.dashboard.workspaces import (
     append,
     logged_in,
     make_app,
+    make_running,
     make_workspace,
     until_admitted,
     words_of,
@@ -71,6 +73,36 @@ def test_a_held_trial_is_shown_with_the_way_out(held: Visitor) -> None:
         assert "the client host restarted while the load ran" in text
         assert "tuneloop resolve" in text
     assert "NOT safe to take" in held.text("")
+
+
+def test_the_live_page_shows_the_running_trial(tmp_path: Path) -> None:
+    """Its stages with what they took and usually take, its end, requests done, and the queues that were sampled."""
+    visitor = logged_in(make_app(make_running(tmp_path / "night")))
+    with visitor.client:
+        page = visitor.text("live")
+    text = words_of(page)
+
+    assert "trial t0005 (screening" in text
+    assert "measure: 96 s, 212/320 requests; ends in about" in text
+    assert "Requests ended: 212 of 320" in text
+    assert "ready done 3 min 04 s 3 min 14 s" in text
+    assert "measure runs – 2 min 51 s" in text
+    assert "Queues; 60 live samples, SIMULATED" in text
+    assert "Tokens per second; 60 live samples, SIMULATED" in text
+    assert "NOT safe to take: trial t0005 is under way" in words_of(visitor.text(""))
+
+
+def test_a_count_of_another_trial_is_not_shown(tmp_path: Path) -> None:
+    """The driver's line may be some seconds old, and of the trial before."""
+    folder = make_running(tmp_path / "night")
+    line = (folder / "status.yaml").read_text()
+    (folder / "status.yaml").write_text(line.replace("t0005: measure", "t0004: measure"))
+    visitor = logged_in(make_app(folder))
+    with visitor.client:
+        text = words_of(visitor.text("live"))
+
+    assert "Requests ended: NOT_OBSERVED" in text
+    assert "212/320" not in text
 
 
 def test_the_progress_has_the_answer_and_a_plot_per_load(reader: Visitor) -> None:
@@ -140,6 +172,20 @@ def test_a_card_page_has_the_whole_argument(reader: Visitor) -> None:
         "decided",
     ):
         assert words in text, words
+
+
+def test_a_bundle_in_a_list_says_that_there_is_more(tmp_path: Path) -> None:
+    """A row has room for one change; two must not pass for one."""
+    night, _ = until_admitted()
+    last = night[-1]
+    assert isinstance(last, CardAdmitted)
+    also = Change(role=Role.DECODE, kind=Kind.FLAG, name="max-running-requests", from_value=128, to_value=160)
+    draft = last.card.draft.model_copy(update={"change": last.card.draft.change.model_copy(update={"also": also})})
+    bundle = last.model_copy(update={"card": last.card.model_copy(update={"draft": draft})})
+    visitor = logged_in(make_app(make_workspace(tmp_path / "night", [*night[:-1], bundle])))
+    with visitor.client:
+        text = words_of(visitor.text("cards"))
+    assert "prefill prefill-max-requests 1 → 2, with another change: see the card" in text
 
 
 def test_links_of_a_card_lead_to_its_runs(reader: Visitor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,18 +16,20 @@ from agent.dashboard.app import create_app
 from agent.dashboard.guard import Addresses, Guard
 from agent.dashboard.sessions import Sessions
 from agent.dashboard.site import sites_of
-from executor.clock import Clock, SystemClock
+from executor.clock import Clock, ManualClock, SystemClock
 from experiments.control import ControlState, Mode
 from experiments.knob import Cost
-from experiments.ledger import CardAdmitted, LedgerEntry
-from state.control import ControlFile
+from experiments.ledger import CardAdmitted, LedgerEntry, TrialStarted
+from experiments.trial import Stage
+from state.control import ControlFile, write_status
 from state.database import open_database
-from tests.factories import a_night
+from tests.factories import STAGE_SECONDS, a_night
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 HOST = "127.0.0.1:8765"
 ORIGIN = f"http://{HOST}"
 STUDY = "night-1"
+MEASURES = list(Stage).index(Stage.MEASURE)
 
 PREFILL_LINE = (
     "[2026-12-01 20:{m:02d}:{s:02d} DP{r} TP{r} EP{r}] Prefill batch, #new-seq: 2, #new-token: 512, #cached-token: 0, "
@@ -67,6 +70,54 @@ def a_control(**changes: Any) -> ControlState:
 
 def log_of(line: str, seconds: int = 30, ranks: int = 2) -> str:
     return "".join(line.format(m=s // 60, s=s % 60, r=r, q=s % 7) + "\n" for s in range(seconds) for r in range(ranks))
+
+
+def make_running(folder: Path) -> Path:
+    """A card is screened: its load runs, and the trials before it tell how long each stage usually takes."""
+    night = a_night()
+    starts = [i for i, entry in enumerate(night) if isinstance(entry, TrialStarted)]
+    make_workspace(folder, night[: starts[4] + 1])
+    before = sum(seconds for stage, seconds in STAGE_SECONDS.items() if list(Stage).index(stage) < MEASURES)
+    now = ManualClock(SystemClock().now() - timedelta(seconds=sum(STAGE_SECONDS.values()) + 0.9 * before + 96))
+    with open_database(folder / "tuneloop.db") as database:
+        journal = database.journal(now.now)
+        for trial_id in ("t0004", "t0005"):
+            for stage, seconds in STAGE_SECONDS.items():
+                journal.begin(trial_id, stage, 1, {})
+                if (trial_id, stage) == ("t0005", Stage.MEASURE):
+                    break
+                now.sleep(seconds * (1.0 if trial_id == "t0004" else 0.9))
+                journal.end(trial_id, stage, 1, "done", {})
+    samples = folder / "artifacts" / "t0005" / "live.jsonl"
+    samples.parent.mkdir()
+    samples.write_text("".join(_sample(n) for n in range(30)))
+    tell(folder, 96, 212)
+    return folder
+
+
+def _sample(number: int) -> str:
+    """What both servers answer: requests pile up before the prefill side, and decode has room."""
+    grows = min(11, number)
+    prefill = [{"rank": r, "waiting": grows + (number + r) % 3, "inflight": 1, "bootstrap": 0} for r in range(4)]
+    decode = [
+        {"rank": r, "running": 6 + (number + r) % 4, "waiting": 0, "transfer": 2, "prealloc": 0, "gen_tok_s": 690.0 + r}
+        for r in range(4)
+    ]
+    at = 1764619200.0 + 3 * number
+    lines = [{"at": at, "role": "prefill", "ranks": prefill}, {"at": at + 0.1, "role": "decode", "ranks": decode}]
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def tell(folder: Path, seconds: int, done: int) -> None:
+    """The driver's line about the running load, as `tuneloop run` writes it."""
+    words = {
+        "study": STUDY,
+        "running": f"t0005: measure: {seconds} s, {done}/320 requests",
+        "next": "trial t0005 is under way",
+        "servers": "up",
+        "at": (SystemClock().now() - timedelta(seconds=96 - seconds)).isoformat(timespec="seconds"),
+    }
+    write_status(folder / "status.yaml", words)
 
 
 def append(folder: Path, entries: Sequence[LedgerEntry]) -> None:
