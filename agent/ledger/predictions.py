@@ -17,7 +17,7 @@ class Calibration:
     source: str
     cards: int
     measured: int  # cards with an effect; faults and infeasible ones foretold nothing that can be checked
-    right_sign: float | None  # the middle of the prediction and the effect lie on one side of zero
+    right_sign: float | None  # middle of the prediction and effect on one side of zero; a middle of 0 names no side
     inside: float | None  # the effect lies in the predicted interval
     promised: float | None  # mean probability given to a gain, over decided cards
     promising: float | None  # share of these that were promising to the end
@@ -49,7 +49,7 @@ def _calibration(source: str, attempts: list[Attempt]) -> Calibration:
         source=source,
         cards=len(attempts),
         measured=len(pairs),
-        right_sign=_mean([float((p.low + p.high) * effect > 0) for p, effect in pairs]),
+        right_sign=_mean([float((p.low + p.high) * effect > 0) for p, effect in pairs if p.low + p.high != 0]),
         inside=_mean([float(p.low <= effect <= p.high) for p, effect in pairs]),
         promised=_mean([probability for probability, _ in outcomes]),
         promising=_mean([outcome for _, outcome in outcomes]),
