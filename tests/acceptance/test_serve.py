@@ -16,6 +16,7 @@ import pytest
 from agent.entrypoints.operate import set_mode
 from agent.workspace import Workspace
 from experiments.ledger import StopReason
+from state.database import open_database
 from tests.acceptance.desk import Desk, open_desk, open_hosts, outcome
 from tests.acceptance.goal_text import goal_text
 from tests.acceptance.testbed import PoolBed, make_study, open_pool, read, violations
@@ -74,7 +75,10 @@ def slowly(pool: PoolBed) -> PoolBed:
 
 
 def has_ended(workspace: Workspace) -> bool:
-    return workspace.database.exists() and workspace.study_file.exists() and read(workspace).stopped is not None
+    if not workspace.study_file.exists():  # written after the schema, before the study is opened
+        return False
+    with open_database(workspace.database, may_migrate=False) as database:
+        return any(study.stop_reason is not None for study in database.views().studies())
 
 
 def a_load_runs(pool: PoolBed, trial: str) -> bool:
