@@ -23,7 +23,7 @@ from agent.dashboard.watch import Watch
 MAX_BODY = 16 * 1024
 BODY_PATIENCE_S = 10.0
 FORM = "application/x-www-form-urlencoded"
-OPEN_PATHS = ("/login", "/static/")
+LOGIN, STATIC = "/login", "/static/"
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -94,7 +94,7 @@ class Guard:
             return
         scope["session_id"] = _cookie(headers, self._cookie)
         scope["session"] = self._sessions.find(scope["session_id"])
-        if scope["session"] is None and not scope["path"].startswith(OPEN_PATHS):
+        if scope["session"] is None and not _is_open(scope["path"]):
             await _please_log_in(scope, headers)(scope, receive, hardened)
             return
         await self._app(scope, _replay(body, receive), hardened)
@@ -166,6 +166,11 @@ def _with_headers(send: Send) -> Send:
     return hardened
 
 
+def _is_open(path: str) -> bool:
+    """The login, and what its page looks like."""
+    return path == LOGIN or path.startswith(STATIC)
+
+
 def _cookie(headers: Headers, name: str) -> str | None:
     try:
         jar = SimpleCookie(headers.get("cookie", ""))
@@ -177,7 +182,7 @@ def _cookie(headers: Headers, name: str) -> str | None:
 def _please_log_in(scope: Scope, headers: Headers) -> Response:
     """A person is shown the login page; a script of ours is told to go there; anything else is just refused."""
     if "hx-request" in headers:
-        return PlainTextResponse("log in\n", HTTPStatus.UNAUTHORIZED, {"HX-Redirect": "/login"})
+        return PlainTextResponse("log in\n", HTTPStatus.UNAUTHORIZED, {"HX-Redirect": LOGIN})
     if scope["method"] in ("GET", "HEAD") and "text/html" in headers.get("accept", ""):
-        return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+        return RedirectResponse(LOGIN, HTTPStatus.SEE_OTHER)
     return PlainTextResponse("log in\n", HTTPStatus.UNAUTHORIZED)

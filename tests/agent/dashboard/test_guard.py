@@ -130,7 +130,7 @@ def test_nothing_is_shown_without_a_login(own_night: Path) -> None:
     """A person is sent to the login, a script is told to go there, and no page leaks a word of the study."""
     stranger = a_visitor(make_app(own_night))
     with stranger.client:
-        for page in (*PAGES, "events", "trials/t0001", "files/t0001/prefill.log", "mode", "/"):
+        for page in (*PAGES, "events", "trials/t0001", "files/t0001/prefill.log", "mode", "/", "/loginx", "/static"):
             answer = stranger.get(page)
             assert (answer.status_code, answer.headers["location"]) == (303, "/login")
             assert answer.text == ""

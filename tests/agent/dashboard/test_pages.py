@@ -386,6 +386,7 @@ def test_several_workspaces_have_a_list(tmp_path: Path, ended_night: Path, held_
         text = visitor.text("/")
     words = words_of(text)
 
+    assert read_page(text).errors == []
     assert re.findall(r'class="row" href="([^"]+)"', text) == ["/w/night/", "/w/night-2/", "/w/empty/"]
     assert "HELD: the end of trial" in words
     assert "no study was opened here yet" in words
