@@ -61,6 +61,8 @@ def _stage(report: StatusReport, running: Running) -> str:
 def _waiting(report: StatusReport) -> str:
     if report.study.stop_reason is not None:
         return "the study ended"
+    if report.study.held_trial_id is not None:
+        return "nothing is sent while the end of a trial is unknown"
     return report.waiting or ("a trial runs" if report.running is not None else "it does not wait")
 
 

@@ -72,7 +72,9 @@ def test_a_held_trial_is_shown_with_the_way_out(held: Visitor) -> None:
         text = words_of(held.text(page))
         assert "the client host restarted while the load ran" in text
         assert "tuneloop resolve" in text
-    assert "NOT safe to take" in held.text("")
+    text = words_of(held.text(""))
+    assert "NOT safe to take" in text
+    assert "waits because nothing is sent while the end of a trial is unknown" in text
 
 
 def test_the_live_page_shows_the_running_trial(tmp_path: Path) -> None:
