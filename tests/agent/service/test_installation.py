@@ -63,7 +63,9 @@ def test_every_image_is_pinned_and_no_registry_is_named(compose: dict[str, Any],
         name, _, tag = image.partition(":")
         assert re.match(r"\d+\.\d+", tag), image
         assert "." not in name.split("/")[0], image
-    own = {image for image in images(compose) if image.startswith("tuneloop-")}
+    ours = [service for service in compose["services"].values() if service["image"].startswith("tuneloop-")]
+    assert all((ROOT / service["build"]["dockerfile"]).exists() for service in ours)  # none is to be pulled
+    own = {service["image"] for service in ours}
     assert {image.partition(":")[2] for image in own} == {project["project"]["version"]}
 
 
@@ -109,9 +111,15 @@ def test_the_images_hold_every_package_and_nothing_else() -> None:
     passed = {line[1:].rstrip("/") for line in ignore if line.startswith("!")}
 
     assert {source.rstrip("/") for source in copied} == passed
+    assert len({build_stage(name) for name in DOCKERFILES}) == 1
     assert set(wheel["packages"]) <= passed
     assert all((ROOT / source).exists() for source in copied)
     assert ignore[1] == "*"
+
+
+def build_stage(name: str) -> str:
+    """Up to the second FROM."""
+    return "\n".join(lines_of(name)).split("\nFROM ")[1]
 
 
 def sources(line: str) -> list[str]:
@@ -122,7 +130,7 @@ def sources(line: str) -> list[str]:
 def test_nothing_runs_as_root(compose: dict[str, Any]) -> None:
     """Both images end as a user of a number, and every container of ours is read-only and without capabilities."""
     for name in DOCKERFILES:
-        assert [line for line in lines_of(name) if line.startswith("USER ")][-1] == "USER 10001:10001"
+        assert [line for line in lines_of(name) if line.startswith("USER ")] == ["USER 10001:10001"]
     for name, service in compose["services"].items():
         assert "no-new-privileges:true" in service["security_opt"], name
         if name != "database":
