@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from executor.runner import ORDER
-from experiments.trial import Stage
+from experiments.trial import OPTIONAL, Stage
 from tests.acceptance.desk import Desk, answer_within, open_desk, open_hosts, outcome
 from tests.acceptance.goal_text import goal_text
 
@@ -39,7 +39,7 @@ def outage(desk: Desk, seconds: float) -> None:
     threading.Timer(seconds, desk.hosts.open).start()
 
 
-@pytest.mark.parametrize("stage", ORDER)
+@pytest.mark.parametrize("stage", [stage for stage in ORDER if stage not in OPTIONAL])
 def test_a_cut_connection_changes_nothing(desk: Desk, stage: Stage) -> None:
     """Every connection is cut as the stage begins; the trial has its numbers and its load was sent once."""
     with desk.at(stage, desk.hosts.drop_connections):
