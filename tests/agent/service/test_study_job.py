@@ -18,13 +18,15 @@ from agent.service.study_job import AGAIN_S
 from agent.session import Phase
 from agent.workspace import Workspace
 from experiments.control import Only
-from experiments.ledger import TrialStarted
-from tests.agent.service.virtual_night import VirtualNight
+from experiments.knob import Cost
+from experiments.ledger import ApprovalUsed, TrialStarted
+from tests.agent.service.virtual_night import KNOBS, VirtualNight
 from tests.factories import EVENING
 from tests.state.malformed import MALFORMED
 
 STUDY = "alpha"
 FEW = {"trials: 400": "trials: 2"}
+RESTARTS = KNOBS[: KNOBS.index("  - {role: client")]
 
 
 @pytest.fixture
@@ -153,6 +155,62 @@ def test_only_one_card_runs_and_then_nothing(night: VirtualNight) -> None:
     assert len(night.machines[STUDY].loads) == begun
     assert {e.card_digest for e in night.entries(STUDY) if isinstance(e, TrialStarted)} == {None, card.digest}
     assert [(word.by, word.control.only) for word in study.directives if word.control][-1] == ("ann", Only(card="c01"))
+
+
+def waits_for_approval(night: VirtualNight) -> Service:
+    """The baseline is measured; a card that restarts servers waits for a word."""
+    night.add_study(STUDY, timedelta(hours=48), {KNOBS: RESTARTS})
+    service = night.add_service("one")
+    night.machines[STUDY].at_start[4] = lambda: night.direct(STUDY, allow=(Cost.HOT,), by="ann")
+    service.studies[0].tick()
+    return service
+
+
+def why(service: Service) -> str:
+    standing = service.studies[0].session.standing  # type: ignore[union-attr]
+    assert standing is not None
+    assert standing.phase is Phase.WAITING
+    return standing.why
+
+
+def test_an_approval_opens_its_card_once(night: VirtualNight) -> None:
+    """It waits with the command to say; approved, that card runs to its end, and the next one waits again."""
+    service = waits_for_approval(night)
+    (first,) = night.study(STUDY).cards.values()
+    before = why(service), len(night.machines[STUDY].loads)
+    night.direct(STUDY, approve=(first.digest,), by="bob")
+    service.studies[0].tick()
+    after = why(service)
+    service.close()
+    study = night.study(STUDY)
+    used = [entry.card_digest for entry in night.entries(STUDY) if isinstance(entry, ApprovalUsed)]
+    waiting = study.open_card
+
+    assert before == (f"a restart change needs an approval: tuneloop approve {first.digest[:12]}", 4)
+    assert (first.digest in study.closed, used) == (True, [first.digest])
+    assert waiting is not None
+    assert after == f"a restart change needs an approval: tuneloop approve {waiting.digest[:12]}"
+
+
+def test_an_approval_ends_with_its_lease(night: VirtualNight) -> None:
+    """Given beside a lease that ran out before the card could start: under a later lease it has to be given again."""
+    service = waits_for_approval(night)
+    (card,) = night.study(STUDY).cards.values()
+    soon = night.clock.now() + timedelta(minutes=5)
+    night.direct(STUDY, approve=(card.digest,), authorized_until=soon, by="bob")
+    service.studies[0].tick()
+    short = why(service)
+    night.clock.sleep(600)
+    night.direct(STUDY, authorized_until=night.clock.now() + timedelta(hours=9), by="ann")
+    service.studies[0].tick()
+    later = why(service)
+    night.direct(STUDY, approve=(card.digest, card.digest), by="bob")
+    service.studies[0].tick()
+    service.close()
+
+    assert "the authorization ends in" in short
+    assert later == f"a restart change needs an approval: tuneloop approve {card.digest[:12]}"
+    assert card.digest in night.study(STUDY).closed
 
 
 @pytest.fixture(scope="module")
