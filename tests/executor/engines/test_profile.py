@@ -134,6 +134,7 @@ def test_a_few_ranks_stand_for_all_and_the_traces_are_removed(tmp_path: Path) ->
         (gzip.compress(b'{"traceEvents": ['), "JSONDecodeError"),
         (gzip.compress(b'{"traceEvents": []}'), "the traces hold no operators"),
     ],
+    ids=["none", "not gzip", "cut off", "empty"],  # gzip writes the time into its bytes
 )
 def test_an_unusable_trace_is_an_answer(tmp_path: Path, content: bytes | None, message: str) -> None:
     """It says why there are no conclusions, and ends well."""
