@@ -16,7 +16,7 @@ from experiments.card import Card, CardDraft, novelty_key
 from experiments.comparison import is_one_change
 from experiments.escape import bundle_refusal
 from experiments.knob import Cost, Knob
-from experiments.refutation import is_binding, retest_refusal, standing_refutation
+from experiments.refutation import is_binding, is_unanswered, retest_refusal, standing_refutation
 from experiments.serving_config import Change, ServingConfig, diff
 from experiments.study import Study
 
@@ -139,6 +139,8 @@ def _novelty_objections(draft: CardDraft, study: Study, figures: Mapping[str, fl
     key, here = novelty_key(draft.change), study.incumbent.fingerprint()
     for card in study.cards.values():
         if novelty_key(card.draft.change) == key and card.parent_fingerprint == here:
+            if is_unanswered(study, draft.change):
+                return []
             return [Objection(Code.DUPLICATE, f"card {card.name} is the same change of the same configuration")]
     return []
 

@@ -2,7 +2,8 @@
 
 Inside its scope it binds. Outside it is suspect: one retest is let through for a proposal that cites a figure which has
 changed materially since, because the mechanism that was refuted there may work here. What was never decided binds
-less: a small gain that was neither shown nor excluded may be asked for once more, under the same conditions.
+less: a small gain that was neither shown nor excluded may be asked for once more, under the same conditions; and so may
+a change whose card was lost to a fault, which is no negative at all.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from experiments.card import NoveltyKey, novelty_key
 from experiments.figures import figures_before
 from experiments.serving_config import Change
 from experiments.study import Refutation, Study
-from experiments.trial import Reason
+from experiments.trial import Reason, Route
 
 MATERIAL = 0.10  # relative change of a figure that makes it new evidence
 ASKED_TWICE = 2
@@ -49,6 +50,21 @@ def is_undecided(study: Study, refutation: Refutation) -> bool:
     )
     goal = study.goal
     return asked < ASKED_TWICE and comparison.gain >= goal.min_effect and comparison.high >= goal.confirmation.detect
+
+
+def is_unanswered(study: Study, change: Change) -> bool:
+    """This change of the present configuration was lost to a fault, and was asked for once only.
+
+    A fault says nothing about a configuration, so it must not cost a night its best idea; twice is no accident.
+    """
+    key, here = novelty_key(change), study.incumbent.fingerprint()
+    cards = [c for c in study.cards.values() if c.parent_fingerprint == here and novelty_key(c.draft.change) == key]
+    return 0 < len(cards) < ASKED_TWICE and all(_was_lost(study, card.digest) for card in cards)
+
+
+def _was_lost(study: Study, card_digest: str) -> bool:
+    closed = study.closed.get(card_digest)
+    return closed is not None and closed.classification.route is Route.ORCHESTRATION_FAULT
 
 
 def new_evidence(study: Study, refutation: Refutation, figures: Mapping[str, float | None]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from agent.planner.packet import (
 from experiments.bottleneck import find_walls
 from experiments.figures import FigureTable, incumbent_figures
 from experiments.knob import Knob
-from experiments.refutation import SHOWN, is_binding, is_undecided, new_evidence
+from experiments.refutation import SHOWN, is_binding, is_unanswered, is_undecided, new_evidence
 from experiments.serving_config import Value
 from experiments.statistics import student_t
 from experiments.study import Refutation, Study
@@ -103,12 +103,18 @@ def _knob(knob: Knob, study: Study) -> KnobPart:
 
 
 def _tried(knob: Knob, study: Study) -> tuple[Value, ...]:
-    """Values that were judged alone on this configuration, and those that a kept change of this knob left behind."""
+    """Values that were judged alone on this configuration, and those that a kept change of this knob left behind.
+
+    One that was lost to a fault may be asked for once more.
+    """
     here = study.incumbent.fingerprint()
     judged = [
         card.draft.change.to_value
         for card in study.cards.values()
-        if card.parent_fingerprint == here and card.draft.change.path == knob.path and card.draft.change.also is None
+        if card.parent_fingerprint == here
+        and card.draft.change.path == knob.path
+        and card.draft.change.also is None
+        and not is_unanswered(study, card.draft.change)
     ]
     left = [
         change.from_value

@@ -127,6 +127,14 @@ def test_duplicate_of_an_open_card() -> None:
     }
 
 
+def test_a_card_that_was_lost_to_faults_may_be_asked_once_more() -> None:
+    """A fault says nothing about a configuration; lost twice is no accident."""
+    script = Script().baseline().card().fail(times=2).close()
+    assert isinstance(outcome(a_draft(CAP, 1, 2), script), Card)
+    script.card(number=2).fail(times=2).close()
+    assert Code.DUPLICATE in refused(a_draft(CAP, 1, 2), script)
+
+
 def test_no_evidence() -> None:
     """A card without a figure is an opinion."""
     assert list(refused(a_draft(CAP, 1, 2, evidence=()))) == [Code.NO_EVIDENCE]
