@@ -97,9 +97,15 @@ def _now(report: StatusReport) -> str:
     if report.running is None:
         return f"waits: {report.waiting}" if report.waiting else "between two trials"
     trial = report.running.trial
-    told = str(report.told.get("running") or "") if report.is_fresh else ""
-    progress = told.partition(": ")[2] or "under way"
-    return f"trial {trial.trial_id} ({trial.tier}: {trial.why}): {progress}; ends {_eta(report.running)}"
+    return f"trial {trial.trial_id} ({trial.tier}: {trial.why}): {_progress(report)}; ends {_eta(report.running)}"
+
+
+def _progress(report: StatusReport) -> str:
+    """The stage of the journal, with the driver's own words about it; older words are about an earlier one."""
+    lines = report.running.stages if report.running is not None else ()
+    stage = next((str(line.stage) for line in lines if line.is_running), "between two stages")
+    told = str(report.told.get("running") or "").partition(": ")[2] if report.is_fresh else ""
+    return told if told.startswith(stage) else stage
 
 
 def _eta(running: Running) -> str:

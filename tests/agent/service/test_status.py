@@ -60,7 +60,7 @@ def test_in_a_load(screens: Mapping[str, str]) -> None:
     screen = screens["in a load"]
     budget = line(screen, "budget")
 
-    assert re.search(r"trial alpha-\w+-t007 \(.+\): \w+; ends in about 0:\d\d:\d\d", line(screen, "now"))
+    assert re.search(r"trial alpha-\w+-t007 \(.+\): measure; ends in about 0:\d\d:\d\d", line(screen, "now"))
     assert re.search(r"^ measure +0:12:00 +runs$", screen, re.M)
     assert re.search(r"^ launch +0:01:00 +0:01:00$", screen, re.M)
     assert re.match(r"c01-prefill-max-requests-2 \(\w{12}, restart\): 1 → 2", line(screen, "queue"))
