@@ -8,19 +8,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
+from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.staticfiles import StaticFiles
 
 from agent.dashboard.guard import Addresses, Guard
+from agent.dashboard.parts import AlreadyMade
 from agent.dashboard.routes import choosing, entrance, live, orders, study
-from agent.dashboard.routes.common import find_site
 from agent.dashboard.sessions import Sessions
 from agent.dashboard.site import Site
 from agent.dashboard.view import render
-from agent.dashboard.watch import Watch
+from agent.dashboard.watch import Watch, digest_of
 from agent.records import NoStudy
 from experiments.errors import InputError, TuningError
 from state.errors import StoreUnusable
@@ -38,6 +38,7 @@ def create_app(sites: Mapping[str, Site], sessions: Sessions, addresses: Address
     for part in (entrance.router, study.router, live.router, choosing.router, orders.pages, orders.router):
         app.include_router(part)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.add_exception_handler(AlreadyMade, lambda _, made: HTMLResponse(made.body))
     for kind in (InputError, TuningError, AnyHTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _explain)
     # Around everything, the framework's own answer to an error included.
@@ -90,7 +91,8 @@ def _field(error: Any) -> str:
 
 def _site(request: Request) -> Site | None:
     """The workspace of the address, for the menu of an error page."""
-    try:
-        return find_site(request, str(request.path_params.get("key", "")))
-    except HTTPException:
-        return None
+    sites: dict[str, Site] = request.app.state.sites
+    site = sites.get(str(request.path_params.get("key", "")))
+    if site is not None:
+        request.state.mark = digest_of(site.mark())
+    return site

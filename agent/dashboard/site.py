@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from agent.authority import Authority
 from agent.bootstrap import read_pool
+from agent.dashboard.parts import Parts
 from agent.ledger.history import History, gather_folded
 from agent.ledger.redaction import Redactor
 from agent.pages import private_names
@@ -53,6 +54,7 @@ class Site:
 
     def __init__(self, root: Path, key: str, clock: Clock) -> None:
         self.workspace, self.key, self.clock = Workspace(root.resolve()), key, clock
+        self.parts = Parts()
         self._record: Record | None = None
         self._study: Study | None = None
         self._entries: list[LedgerEntry] = []

@@ -54,15 +54,19 @@ PAGES = (
 )
 
 
+OF_ONE_SESSION = ("approvals.html",)  # has a form in the part that is renewed
+
+
 def render(request: Request, template: str, site: Site | None = None, /, status: int = 200, **values: Any) -> Any:
     """One page. With a site it has the menu, the banner of a simulated study and the live updates."""
-    session = session_of(request)
+    session, part = session_of(request), is_part(request)
     context: dict[str, Any] = {
         "here": address_of(request),
+        "part": part,
         "session": session,
         "csrf": Markup("") if session is None else Markup(session.csrf),  # noqa: S704 - our own letters and digits
         # A page that only renews a part of itself would take what the next whole page has to show.
-        "notices": [] if session is None or "hx-request" in request.headers else session.take_notices(),
+        "notices": [] if session is None or part else session.take_notices(),
         "redact": Redactor() if site is None else site.redact,
         "site": site,
         "pages": PAGES,
@@ -70,7 +74,10 @@ def render(request: Request, template: str, site: Site | None = None, /, status:
     }
     if site is not None:
         context |= _of_site(site) | {"mark": Markup(request.state.mark)}  # noqa: S704 - hex digits
-    return HTMLResponse(environment().get_template(template).render(context), status)
+    body = environment().get_template(template).render(context)
+    if site is not None and part and status == 200 and template not in OF_ONE_SESSION:
+        site.parts.keep(str(context["here"]), request.state.mark, body)
+    return HTMLResponse(body, status)
 
 
 def _of_site(site: Site) -> dict[str, Any]:
@@ -81,6 +88,11 @@ def _of_site(site: Site) -> dict[str, Any]:
         return html_of(blocks, site.redact, site.key, page)
 
     return {"url": url, "document": document}
+
+
+def is_part(request: Request) -> bool:
+    """Whether an open page renews a part of itself, and wants no menu, form or notice."""
+    return "hx-request" in request.headers
 
 
 def session_of(request: Request) -> Session | None:

@@ -51,10 +51,15 @@ class Watch:
     def is_full(self) -> bool:
         return self._watchers >= MOST_WATCHERS
 
+    @property
+    def is_current(self) -> bool:
+        """Whether somebody looks: then the mark is half a second old at most."""
+        return self._task is not None and not self._task.done() and bool(self.mark)
+
     def join(self) -> None:
         """Each call is paired with one of `leave`."""
         self._watchers += 1
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
 
     def leave(self) -> None:
@@ -70,7 +75,7 @@ class Watch:
     def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
-            self._task = None
+            self._task, self.mark, self._last = None, "", None
 
     async def stream(self, is_welcome: Callable[[], bool]) -> AsyncIterator[str]:
         """Server-sent events: the mark at once and after every change, and a beat while nothing happens."""

@@ -6,6 +6,7 @@ python -m tests.bench.dashboard
 from __future__ import annotations
 
 import json
+import random
 import statistics
 import tempfile
 import threading
@@ -26,7 +27,7 @@ ASKED = 100  # times each page
 WATCHERS = 100
 EVENTS = 30
 PAGES = ("experiments", f"experiments?before={EXPERIMENTS}", "experiments?route=valid_negative", "cards", "")
-OTHERS = ("progress", "cards/start", "trials/t05000", "loop")  # from the whole ledger: first, then when it is in memory
+OTHERS = ("progress", "cards/start", "trials/t00100", "loop")  # from the whole ledger: first, then when it is in memory
 PATIENCE_S = 30.0
 
 
@@ -66,17 +67,21 @@ def _quantiles(seconds: list[float]) -> dict[str, float]:
 
 
 def _news(served: Served, folder: Path, entries: list[LedgerEntry]) -> dict[str, object]:
-    """One thread per watcher, each with its own connection, as so many open pages have."""
-    heard = Heard()
-    with _watching(served, heard):
-        waits: list[float] = []
+    """One thread per watcher, each with its own connections, as so many open pages have."""
+    heard, renewed, pauses = Heard(), Heard(), random.Random(7)
+    news: list[float] = []
+    pages: list[float] = []
+    with _watching(served, heard, renewed):
         for entry in entries:
+            time.sleep(pauses.uniform(0.2, 1.2))  # in no step with the looks of the dashboard
             heard.expect()
+            renewed.expect()
             began = time.monotonic()
             append(folder, [entry])
-            waits += [at - began for at in heard.times(PATIENCE_S)]
-            time.sleep(0.3)
-    return {"watchers": WATCHERS, "events": len(entries), "heard": len(waits), "ms": _quantiles(waits)}
+            news += [at - began for at in heard.times(PATIENCE_S)]
+            pages += [at - began for at in renewed.times(PATIENCE_S)]
+    counts = {"watchers": WATCHERS, "events": len(entries), "heard": len(news), "renewed": len(pages)}
+    return {**counts, "news_ms": _quantiles(news), "renewed_page_ms": _quantiles(pages)}
 
 
 class Heard:
@@ -108,22 +113,27 @@ class Heard:
 
 
 @contextmanager
-def _watching(served: Served, heard: Heard) -> Iterator[None]:
+def _watching(served: Served, heard: Heard, renewed: Heard) -> Iterator[None]:
     with ExitStack() as stack:
         client = stack.enter_context(closing(served.client(timeout=120)))
         cookies = dict(client.cookies)
         leaving = threading.Event()
-        arguments = [(served, cookies, heard, number, leaving) for number in range(WATCHERS)]
+        arguments = [(served, cookies, (heard, renewed), number, leaving) for number in range(WATCHERS)]
         threads = [threading.Thread(target=_watch, args=given, daemon=True) for given in arguments]
         for thread in threads:
             thread.start()
         assert heard.all_ready(PATIENCE_S)
+        assert renewed.all_ready(PATIENCE_S)
         yield
         leaving.set()
     # The streams end when the server leaves; the threads are daemons.
 
 
-def _watch(served: Served, cookies: dict[str, str], heard: Heard, number: int, leaving: threading.Event) -> None:
+def _watch(
+    served: Served, cookies: dict[str, str], told: tuple[Heard, Heard], number: int, leaving: threading.Event
+) -> None:
+    """Hears the news, then asks for its part of the overview, as an open page does."""
+    heard, renewed = told
     try:
         with (
             httpx.Client(base_url=served.url, timeout=120, cookies=cookies, trust_env=False) as client,
@@ -132,6 +142,8 @@ def _watch(served: Served, cookies: dict[str, str], heard: Heard, number: int, l
             for line in answer.iter_lines():
                 if line.startswith("data:"):
                     heard.note(number)
+                    client.get("/w/night/", headers={"HX-Request": "true"}).raise_for_status()
+                    renewed.note(number)
                 if leaving.is_set():
                     return
     except httpx.HTTPError:

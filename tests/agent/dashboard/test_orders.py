@@ -108,6 +108,17 @@ def test_an_approval_is_asked_for_with_the_argument(operator: Visitor) -> None:
     assert "confirm at the formal load and keep" in text
 
 
+def test_a_renewed_form_is_of_its_own_session(folder: Path) -> None:
+    """Other renewed parts are shared between watchers; this one would carry somebody else's sign."""
+    app = make_app(folder)
+    one, two = logged_in(app), logged_in(app)
+    with one.client:
+        parts = [visitor.get("approvals", headers={"HX-Request": "true"}).text for visitor in (one, two)]
+        assert one.csrf() in parts[0]
+        assert two.csrf() in parts[1]
+        assert one.csrf() not in parts[1]
+
+
 def test_an_approval_lands_in_the_file_once(operator: Visitor, folder: Path) -> None:
     """By its whole digest; a second click adds nothing."""
     first = operator.post("approve", card=open_card(), by="Li")

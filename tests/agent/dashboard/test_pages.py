@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.dashboard.routes import study
 from experiments.control import Mode
 from experiments.ledger import CardAdmitted, LedgerEntry, TrialFinished
 from experiments.serving_config import Change, Kind, Role
@@ -365,6 +366,35 @@ def test_a_page_shows_what_was_appended_after_it_was_opened(tmp_path: Path) -> N
         assert "c04-" in visitor.text("cards")
         assert "the quality of its outputs was not evaluated" in visitor.text("progress")
         assert "the client host restarted" in visitor.text("faults")
+
+
+def test_a_renewed_part_is_made_once_for_everybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under one mark; it holds nothing of the session that it was made for, and a new mark makes it anew."""
+    before, after = until_admitted(2)
+    folder = make_workspace(tmp_path / "night", before)
+    app = make_app(folder)
+    one, two = logged_in(app), logged_in(app)
+    made: list[str] = []
+    real = study.status_lines
+    monkeypatch.setattr(study, "status_lines", lambda report: made.append(report.study.id) or real(report))
+    with one.client:
+        parts = [visitor.get("", headers={"HX-Request": "true"}).text for visitor in (one, two, one)]
+        assert len(made) == 1
+        assert parts[0] == parts[1] == parts[2]
+        assert one.csrf() not in parts[0]
+        assert "csrf" not in parts[0]
+        append(folder, after[:1])
+        assert two.get("", headers={"HX-Request": "true"}).text != parts[0]
+        assert two.csrf() in two.text("")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_part_has_no_form_of_a_session_that_others_could_get(reader: Visitor, page: str) -> None:
+    """What is kept for others is the same for all; approvals, which have a form, are not kept."""
+    parts = [reader.get(page, headers={"HX-Request": "true"}).text for _ in range(2)]
+
+    assert read_page(parts[1]).errors == []
+    assert reader.csrf() not in parts[1]
 
 
 def test_before_a_study_there_is_a_page_that_waits(tmp_path: Path) -> None:
