@@ -6,6 +6,7 @@ costs that entry and not the night.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ from state.control import ControlFile, ControlReading
 from state.views import Pulse, Views
 
 T = TypeVar("T")
+
+MANY = 2000  # entries
 
 
 class FileMark(NamedTuple):
@@ -58,6 +61,7 @@ class Site:
         self._record: Record | None = None
         self._study: Study | None = None
         self._entries: list[LedgerEntry] = []
+        self._settled = 0  # so many of them are known to last
         self._history: History | None = None
         self._made: dict[str, tuple[History, Any]] = {}
         self._redactor: tuple[FileMark | None, Redactor] | None = None
@@ -108,14 +112,23 @@ class Site:
         with self._lock:
             study_id = self.study_id
             if self._study is not None and self._study.study_id != study_id:
-                self._study, self._history, self._entries, self._made = None, None, [], {}
+                self._study, self._history, self._entries, self._made, self._settled = None, None, [], {}, 0
             self._read_on(study_id)
             if self._study is None:
                 raise TuningError(f"study {study_id}: its first entry is missing")
             redact = self.redact
             if self._history is None or self._shown_by is not redact:
                 self._history, self._shown_by = gather_folded(self._study, self._entries, redact), redact
+                self._settle()
             yield self._history
+
+    def _settle(self) -> None:
+        """Entries live as long as this process. A long study is taken out of the rounds of the garbage collector, which
+        would stop every page for seconds again and again.
+        """
+        if len(self._entries) - self._settled >= MANY:
+            self._settled = len(self._entries)
+            gc.freeze()
 
     def made_once(self, name: str, make: Callable[[History], T]) -> T:
         """What was made of the study as it stands; made again only after the ledger grew."""
