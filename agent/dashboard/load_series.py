@@ -133,11 +133,12 @@ def bucketed(
 
 def progress_plot(counts: Sequence[Count], *, simulated: bool) -> Plot:
     """Requests per second between two news of the client's progress, as this dashboard heard them."""
+    began = min((count.at_s for count in counts), default=0.0)
     rates = []
     for before, after in pairwise(counts):
         seconds = after.at_s - before.at_s
         if seconds > 0 and after.done >= before.done:
-            rates.append((after.at_s - counts[0].at_s, (after.done - before.done) / seconds))
+            rates.append((after.at_s - began, (after.done - before.done) / seconds))
     title = "Requests ended per second of wall time, from the client's progress since this page was first open"
     return Plot(
         title=title + (", SIMULATED" if simulated else ""),

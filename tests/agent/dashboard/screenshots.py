@@ -71,6 +71,7 @@ def log_in(browser: Browser, served: Served, out: Path | None = None, **options:
 def take_live(page: Page, served: Served, folder: Path, out: Path) -> None:
     """An invented trial: a load of the demo is over before its queues can be sampled twice."""
     page.set_viewport_size({"width": 1200, "height": 1330})
+    tell(folder, 71, 148)
     page.goto(f"{served.url}/w/running/live")
     for seconds, done in ((76, 160), (81, 172), (86, 186), (91, 198), (96, 212)):
         tell(folder, seconds, done)
