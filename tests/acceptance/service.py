@@ -16,12 +16,12 @@ from agent.entrypoints.console import Console
 from agent.workspace import Workspace
 from executor.runner import ORDER
 from executor.trial_context import Progress
-from experiments.trial import Stage
+from experiments.trial import OPTIONAL, Stage
 from state.database import open_database
 
 RESUMED = "resumed.jsonl"
 ANSWERS = "refusals.jsonl"  # when the service was told that nothing may be sent, on the boot clock
-SEQUENCE = (*ORDER, Stage.RELEASE)
+SEQUENCE = (*(stage for stage in ORDER if stage not in OPTIONAL), Stage.RELEASE)
 
 __all__ = ["open_application", "serve"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from executor.bench.speed import measure_speed
 from tests.agent.ledger import build_speed
-from tests.bench import decisions, hot_change
+from tests.bench import dashboard, decisions, hot_change
 from tests.executor.remote import latency
 
 SECTIONS: dict[str, Callable[[], Any]] = {
@@ -21,6 +21,7 @@ SECTIONS: dict[str, Callable[[], Any]] = {
     "parsing": measure_speed,
     "decisions": decisions.bench,
     "ledger": build_speed.measure,
+    "dashboard": dashboard.measure,
 }
 
 
