@@ -168,6 +168,8 @@ def start_service(workspace: Workspace, **variables: str) -> Service:
         target=serve, args=(str(workspace.root), dict(variables), time.monotonic()), daemon=True
     )
     process.start()
+    # Lanes are threads of one process: the next start in another lane would collect this child, and its exit code.
+    multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
     return Service(workspace=workspace, process=process)
 
 
