@@ -40,7 +40,7 @@ class _Reader(HTMLParser):
             page.errors.append(f"an attribute of {tag} twice")
         if tag == "script" and found.get("src") not in SCRIPTS:
             page.errors.append(f"script {found.get('src')}")
-        page.addresses += [found[name] or "" for name in ("href", "src", "action", "hx-get") if name in found]
+        page.addresses += [found[name] or "" for name in ("href", "src", "action", "data-hx-get") if name in found]
         page.ids += [found["id"] or ""] if "id" in found else []
         if tag not in VOID:
             self._open.append(tag)
