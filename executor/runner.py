@@ -144,22 +144,22 @@ class Runner:
         """Run, or go on with, a trial. `finding` is what a person found out about an unknown end."""
         context = self._context(plan, gate)
         context.finding = finding
+        end = self._run_and_release(context)
+        return end or record_of(plan.trial_id, self._journal.rows(plan.trial_id))
+
+    def evaluate(self, plan: TrialPlan, gate: Gate) -> Evaluated | Waiting:
+        """Evaluate the outputs of a configuration, or go on with that. No formal load is sent."""
+        end = self._run_and_release(self._context(plan, gate))
+        return end if isinstance(end, Waiting) else evaluated_of(self._journal.rows(plan.trial_id))
+
+    def _run_and_release(self, context: TrialContext) -> Waiting | Held | None:
+        """Every stage that is left. Where it waits or is held, nothing is released yet."""
         if self._standing(context).ending is None:
             end = self._run_stages(context)
             if isinstance(end, Waiting | Held):
                 return end
         self._attempt(context, Stage.RELEASE)
-        return record_of(plan.trial_id, self._journal.rows(plan.trial_id))
-
-    def evaluate(self, plan: TrialPlan, gate: Gate) -> Evaluated | Waiting:
-        """Evaluate the outputs of a configuration, or go on with that. No formal load is sent."""
-        context = self._context(plan, gate)
-        if self._standing(context).ending is None:
-            end = self._run_stages(context)
-            if isinstance(end, Waiting):
-                return end
-        self._attempt(context, Stage.RELEASE)
-        return evaluated_of(self._journal.rows(plan.trial_id))
+        return None
 
     def ask_again(self, plan: TrialPlan) -> str | None:
         """How the load of a held trial ended, if its host has that on record by now; None: a person has to look."""

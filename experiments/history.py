@@ -30,7 +30,7 @@ from experiments.ledger import (
 )
 from experiments.ports import JournalRow
 from experiments.study import Study, TrialState, fold
-from experiments.trial import Artifact, Route, Sent, Stage
+from experiments.trial import Route, Sent, Stage
 
 DONE = "done"
 ENDED, LOST, GONE = "exited", frozenset({"lost", "lost_reboot", "corrupt"}), frozenset({"absent", "fenced"})
@@ -142,20 +142,10 @@ def _data_as_written(study: Study, history: History) -> Found:
         job = jobs.get(str(row.payload.get("job_id"))) if row.stage is Stage.MEASURE and row.outcome == DONE else None
         if job is not None and job.status == ENDED and row.payload.get("exit_code") != job.exit_code:
             yield row.trial_id, f"the journal has exit {row.payload.get('exit_code')}, its host {job.exit_code}"
-    collected = {(run, artifact.name): artifact.sha256 for run, artifact in _collected(study)}
+    collected = {(run, artifact.name): artifact.sha256 for run, artifact in study.all_artifacts()}
     for (run, name), sha256 in (history.digests or {}).items():
         if collected.get((run, name), sha256) != sha256:
             yield run, f"artifact {name} is {'gone' if sha256 is None else 'not what was collected'}"
-
-
-def _collected(study: Study) -> Iterator[tuple[str, Artifact]]:
-    """Every raw file that the ledger names, with the trial or evaluation that it is of."""
-    for trial_id, trial in study.trials.items():
-        for artifact in trial.record.artifacts if trial.record is not None else ():
-            yield trial_id, artifact
-    for entry in study.all_evaluations():
-        if entry.evaluation_id is not None and entry.log is not None:
-            yield entry.evaluation_id, entry.log
 
 
 def _numbers_are_valid(study: Study, history: History) -> Found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import assert_never
@@ -38,7 +38,7 @@ from experiments.ledger import (
 )
 from experiments.lifecycle import check_entry
 from experiments.serving_config import ServingConfig
-from experiments.trial import Reason, Route, Tier, TrialLoad, TrialRecord, evaluation_id
+from experiments.trial import Artifact, Reason, Route, Tier, TrialLoad, TrialRecord, evaluation_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +146,15 @@ class Study:
     def next_evaluation_id(self) -> str:
         """The id that the next evaluation has, until its answer stands."""
         return evaluation_id(self.study_id, len(self.all_evaluations()) + 1)
+
+    def all_artifacts(self) -> Iterator[tuple[str, Artifact]]:
+        """Every raw file that the ledger names, with the trial or evaluation that it is of."""
+        for trial_id, trial in self.trials.items():
+            for artifact in trial.record.artifacts if trial.record is not None else ():
+                yield trial_id, artifact
+        for entry in self.all_evaluations():
+            if entry.evaluation_id is not None and entry.log is not None:
+                yield entry.evaluation_id, entry.log
 
     def all_evaluations(self) -> list[QualityEvaluated]:
         return [entry for tries in self.evaluations.values() for entry in tries]

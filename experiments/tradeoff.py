@@ -98,20 +98,15 @@ def non_dominated(options: Sequence[Option]) -> tuple[Option, ...]:
     return tuple(o for o in options if o.is_candidate and not o.is_dominated)
 
 
-def find_options(study: Study, requests: int | None = None) -> tuple[Option, ...]:
-    return option_set(study, requests).options
-
-
-def choose(study: Study, prefer: str, requests: int | None = None) -> Choice | None:
+def choose(study: Study, found: OptionSet, prefer: str) -> Choice | None:
     """The option with the best `prefer` among those that nothing dominates; None where there is none.
 
     Of options that are equal within the noise, the one with the best objective is named and the others are told.
     Raises ValueError if the goal neither reports nor constrains this figure.
     """
-    metrics = choice_metrics(study)
-    if prefer not in metrics:
-        raise ValueError(f"{prefer[:60]!r} is not among the figures of this study: {', '.join(metrics)}")
-    front = option_set(study, requests).front
+    if prefer not in found.metrics:
+        raise ValueError(f"{prefer[:60]!r} is not among the figures of this study: {', '.join(found.metrics)}")
+    front = found.front
     if not front:
         return None
     best = max(front, key=lambda o: _signed(o, prefer))

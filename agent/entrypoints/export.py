@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from agent.bootstrap import read_pool
-from agent.entrypoints.operate import read_study, write_ledger
+from agent.entrypoints.operate import cards_called, read_study, write_ledger
 from agent.export import baseline_yaml
 from agent.launch_script import launch_scripts
 from agent.workspace import Workspace
-from experiments.card import Card
 from experiments.errors import InputError
 from experiments.metric import METRICS
 from experiments.serving_config import ServingConfig
@@ -46,15 +45,11 @@ def _chosen(study: Study, card: str | None) -> tuple[str, ServingConfig]:
         return (study.kept[-1].name if study.kept else START), study.incumbent
     if card == START:
         return START, study.opened.starting
-    found = [c for c in study.cards.values() if card == c.name or f"c{c.number:02d}" == card or _is_digest(c, card)]
+    found = cards_called(study, card)
     if len(found) != 1:
         known = ", ".join(c.name for c in study.cards.values()) or "none"
         raise InputError("export", 0, 0, f"{card!r} names {len(found)} cards; there are {START}, {known}")
     return found[0].name, found[0].config
-
-
-def _is_digest(card: Card, text: str) -> bool:
-    return len(text) >= 8 and card.digest.startswith(text)
 
 
 def _heading(study: Study, name: str, config: ServingConfig) -> str:
@@ -92,26 +87,21 @@ def export_bundle(root: Path, out: Path) -> str:
     study = read_study(workspace)
     write_ledger(root, "en")
     pages = sorted(p for p in workspace.ledger.rglob("*") if p.is_file())
-    manifest = json.dumps(_manifest(study), indent=2, sort_keys=True) + "\n"
+    artifacts = [{"run": run, "name": a.name, "sha256": a.sha256, "bytes": a.size} for run, a in study.all_artifacts()]
+    manifest = json.dumps(_manifest(study, artifacts), indent=2, sort_keys=True) + "\n"
     members = [(f"ledger/{p.relative_to(workspace.ledger).as_posix()}", p.read_bytes()) for p in pages]
     _write_archive(out, study.study_id, [*members, ("artifacts.json", manifest.encode())])
-    return f"{out}: {len(pages)} ledger files and the manifest of {len(_artifacts(study))} raw files"
+    return f"{out}: {len(pages)} ledger files and the manifest of {len(artifacts)} raw files"
 
 
-def _artifacts(study: Study) -> list[dict[str, object]]:
-    named = [(t.started.trial_id, a) for t in study.trials.values() if t.record for a in t.record.artifacts]
-    named += [(e.evaluation_id or "", e.log) for e in study.all_evaluations() if e.log is not None]
-    return [{"run": run, "name": a.name, "sha256": a.sha256, "bytes": a.size} for run, a in named]
-
-
-def _manifest(study: Study) -> dict[str, object]:
+def _manifest(study: Study, artifacts: Sequence[Mapping[str, object]]) -> dict[str, object]:
     return {
         "schema_version": 1,
         "study_id": study.study_id,
         "as_of": study.last_at.isoformat(),
         "simulated": study.opened.simulated,
         "where": "artifacts/<run>/<name> in the workspace; tuneloop audit compares the hashes",
-        "artifacts": _artifacts(study),
+        "artifacts": artifacts,
     }
 
 
@@ -131,11 +121,11 @@ def _write_archive(out: Path, folder: str, members: Sequence[tuple[str, bytes]])
 def describe_choice(root: Path, prefer: str, requests: int | None) -> str:
     """Which configuration to take for the sake of one figure, answered from the records; nothing is run."""
     study = read_study(Workspace(root.resolve()))
+    found = option_set(study, requests)
     try:
-        choice = choose(study, prefer, requests)
+        choice = choose(study, found, prefer)
     except ValueError as error:
         raise InputError("--prefer", 0, 0, str(error)) from None
-    found = option_set(study, requests)
     simulated = "  (SIMULATED pool)" if study.opened.simulated else ""
     head = f"study {study.study_id}{simulated}, N={found.requests}, {found.window} window"
     if found.requests != study.goal.scenario.load.requests:

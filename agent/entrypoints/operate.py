@@ -8,6 +8,7 @@ from pathlib import Path
 from agent.records import open_for_reading
 from agent.workspace import Workspace
 from executor.clock import SystemClock
+from experiments.card import Card
 from experiments.control import ControlState, Mode
 from experiments.errors import InputError
 from experiments.ledger import Finding, TrialResolved
@@ -77,6 +78,15 @@ def write_ledger(root: Path, lang: str) -> str:
         database, study_id = record.database, record.study_id()
         write_pages(workspace, database.ledger().entries(study_id), read_pool(workspace), lang)
     return f"{workspace.ledger / 'index.md'}"
+
+
+def cards_called(study: Study, wanted: str) -> list[Card]:
+    """By number (c03), name, or eight and more digits of the digest."""
+    return [
+        card
+        for digest, card in study.cards.items()
+        if wanted in (card.name, card.name.split("-")[0]) or (len(wanted) >= 8 and digest.startswith(wanted))
+    ]
 
 
 def read_study(workspace: Workspace) -> Study:

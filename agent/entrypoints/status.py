@@ -180,14 +180,14 @@ def _duration(seconds: float) -> str:
 
 def show_item(root: Path, wanted: str) -> str:
     """A card by number, name or digest; a trial by its id or the end of it."""
-    from agent.entrypoints.operate import read_study
+    from agent.entrypoints.operate import cards_called, read_study
 
     workspace = Workspace(root.resolve())
     study = read_study(workspace)
-    for digest, card in study.cards.items():
-        if wanted in (card.name, card.name.split("-")[0]) or (len(wanted) >= 8 and digest.startswith(wanted)):
-            page = workspace.ledger / "cards" / f"{card.name}.md"
-            return page.read_text(encoding="utf-8") if page.exists() else card.model_dump_json(indent=2)
+    card = next(iter(cards_called(study, wanted)), None)
+    if card is not None:
+        page = workspace.ledger / "cards" / f"{card.name}.md"
+        return page.read_text(encoding="utf-8") if page.exists() else card.model_dump_json(indent=2)
     for trial_id, state in study.trials.items():
         if trial_id == wanted or trial_id.endswith(f"-{wanted}"):
             record = state.record

@@ -59,12 +59,15 @@ def _source(server: Placed) -> Source:
 
 
 def _tail(context: TrialContext, name: str, state: JobState) -> list[str]:
-    host: RemoteHost = context.hosts[name]
+    return end_of_log(context.hosts[name], state, TAIL_BYTES).decode(errors="replace").splitlines()
+
+
+def end_of_log(host: RemoteHost, state: JobState, most: int) -> bytes:
+    """The last bytes that a job wrote; none where it never wrote a log."""
     try:
-        data = host.read_log(state.job_id, max(0, state.log_size - TAIL_BYTES), TAIL_BYTES).data
+        return host.read_log(state.job_id, max(0, state.log_size - most), most).data
     except HostRefused:
-        return []  # it never wrote one
-    return data.decode(errors="replace").splitlines()
+        return b""
 
 
 def fault_of(

@@ -6,24 +6,24 @@ attempt that was cancelled is made again under another id.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from executor.artifacts import keep_bytes
 from executor.bench.client_run import ClientRun
-from executor.remote_host import HostRefused, JobState, JobStatus, RemoteHost
+from executor.remote_host import JobState, JobStatus, RemoteHost
 from executor.service import front_door
 from executor.stage_result import Done, Faulted, StageResult, Waiting
 from executor.stages.client_job import end_earlier_attempts, run_client
-from executor.stages.diagnosis import describe_dead, fault_of, states_of
+from executor.stages.diagnosis import describe_dead, end_of_log, fault_of, states_of
 from executor.stages.serving import service_of
 from executor.trial_context import TrialContext
 from executor.trial_plan import trial_directory
 from experiments.goal import Quality
 from experiments.ledger import QualityOutcome
 from experiments.serving_config import Role
-from experiments.trial import Artifact, Reason, Stage
+from experiments.trial import Reason, Stage
 
 LOG = "evaluation.log"
 BY_ITSELF = (None, "main_exit_leftover")
@@ -91,7 +91,7 @@ def _fault(context: TrialContext, state: JobState, job_id: str) -> Faulted:
 
 
 def _judged(context: TrialContext, host: RemoteHost, state: JobState, quality: Quality) -> Done:
-    printed = _end_of_log(host, state)
+    printed = end_of_log(host, state, LOG_BYTES)
     score = None if quality.score is None else last_figure(quality.score.pattern, printed.decode(errors="replace"))
     outcome, detail = judge(quality, state.exit_code, score)
     payload = {
@@ -99,7 +99,7 @@ def _judged(context: TrialContext, host: RemoteHost, state: JobState, quality: Q
         "detail": detail,
         "score": score,
         "seconds": state.duration_s,
-        "log": _kept(context, printed).model_dump(mode="json"),
+        "log": keep_bytes(context.artifacts, LOG, printed),
     }
     return Done(payload=payload, note=detail)
 
@@ -133,16 +133,3 @@ def last_figure(pattern: str, text: str) -> float | None:
         if abs(figure) < float("inf"):
             return figure
     return None
-
-
-def _end_of_log(host: RemoteHost, state: JobState) -> bytes:
-    try:
-        return host.read_log(state.job_id, max(0, state.log_size - LOG_BYTES), LOG_BYTES).data
-    except HostRefused:
-        return b""  # it printed nothing
-
-
-def _kept(context: TrialContext, printed: bytes) -> Artifact:
-    context.artifacts.mkdir(parents=True, exist_ok=True)
-    (context.artifacts / LOG).write_bytes(printed)
-    return Artifact(name=LOG, sha256=hashlib.sha256(printed).hexdigest(), size=len(printed))

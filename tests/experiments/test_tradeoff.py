@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from experiments.agenda import Measure
 from experiments.measurement import WindowKind
 from experiments.serving_config import ServingConfig
-from experiments.tradeoff import Option, _mark_dominated, choice_metrics, choose, find_options, non_dominated
+from experiments.tradeoff import Option, _mark_dominated, choice_metrics, choose, non_dominated, option_set
 from tests.experiments.scripted import START, Script, the_goal
 from tests.factories import Performance, a_config, a_draft, a_measurement
 
@@ -46,7 +46,7 @@ def test_c128_and_c90_both_stay() -> None:
     """Neither is better in everything, so both are options, although only one is the incumbent."""
     script = c128_and_c90()
     assert not script.study.kept
-    front = non_dominated(find_options(script.study))
+    front = non_dominated(option_set(script.study).options)
     assert [o.name for o in front] == ["start", "c01-concurrency-90"]
 
 
@@ -63,7 +63,7 @@ def test_preference_is_answered_from_the_records(prefer: str, name: str) -> None
     """Another preference, another option, and not one more run."""
     script = c128_and_c90()
     before = len(script.entries)
-    choice = choose(script.study, prefer)
+    choice = choose(script.study, option_set(script.study), prefer)
     assert choice is not None
     assert choice.option.name == name
     assert len(script.entries) == before
@@ -71,7 +71,8 @@ def test_preference_is_answered_from_the_records(prefer: str, name: str) -> None
 
 def test_option_says_what_to_change() -> None:
     """The configuration whole, and its difference from the start."""
-    choice = choose(c128_and_c90().study, "ttft_mean")
+    study = c128_and_c90().study
+    choice = choose(study, option_set(study), "ttft_mean")
     assert choice is not None
     assert [str(c) for c in choice.option.changes] == ["client concurrency 128 → 90"]
     assert choice.option.config.settings["client.client.concurrency"] == 90
@@ -79,8 +80,9 @@ def test_option_says_what_to_change() -> None:
 
 def test_figure_that_the_goal_does_not_name() -> None:
     """Only what the goal reports or constrains was asked of every run."""
+    study = c128_and_c90().study
     with pytest.raises(ValueError, match="'ttft_p99' is not among the figures of this study: output_tok_s_per_card, "):
-        choose(c128_and_c90().study, "ttft_p99")
+        choose(study, option_set(study), "ttft_p99")
 
 
 def test_metrics_of_a_choice() -> None:
@@ -97,17 +99,17 @@ def test_metrics_of_a_choice() -> None:
 def test_no_formal_run_no_choice() -> None:
     """Before anything was measured at the formal load there is nothing to choose."""
     script = Script()
-    assert find_options(script.study) == ()
-    assert choose(script.study, "ttft_mean") is None
+    assert option_set(script.study).options == ()
+    assert choose(script.study, option_set(script.study), "ttft_mean") is None
 
 
 def test_configuration_that_breaks_a_constraint_is_listed_and_never_chosen() -> None:
     """The fastest is no option when its TPOT is above the limit."""
     script = Script().baseline().card().screened()
     script.run(START * 1.4, tpot_ms=25.0).run(START).run(START * 1.4, tpot_ms=25.0).run(START).close()
-    fast = next(o for o in find_options(script.study) if o.name.startswith("c01"))
+    fast = next(o for o in option_set(script.study).options if o.name.startswith("c01"))
     assert fast.violated == ("tpot_mean 25.00, the goal asks tpot_mean < 20 ms",)
-    choice = choose(script.study, "output_tok_s_per_card")
+    choice = choose(script.study, option_set(script.study), "output_tok_s_per_card")
     assert choice is not None
     assert choice.option.name == "start"
 
@@ -116,20 +118,20 @@ def test_dominated_option_is_marked() -> None:
     """Slower and not better in anything else."""
     script = Script().baseline().card().screened()
     script.run(START * 0.8, START, START * 0.8, START).close()
-    marked = {o.name: o.is_dominated for o in find_options(script.study)}
+    marked = {o.name: o.is_dominated for o in option_set(script.study).options}
     assert marked == {"start": False, "c01-prefill-max-requests-2": True}
 
 
 def test_screening_runs_are_no_options() -> None:
     """A short run says nothing about the formal load."""
     script = Script().baseline().refute(3)
-    assert [o.name for o in find_options(script.study)] == ["start"]
+    assert [o.name for o in option_set(script.study).options] == ["start"]
 
 
 def test_screening_load_has_options_of_its_own() -> None:
     """At N320 a card that was closed after screening is an option as well, and no formal figure is beside it."""
     script = Script().baseline().refute(1)
-    options = find_options(script.study, 320)
+    options = option_set(script.study, 320).options
     assert [o.name for o in options] == ["start", "c01-max-running-requests-200"]
     assert all(script.study.trials[t].started.load.requests == 320 for o in options for t in o.trial_ids)
 
@@ -204,7 +206,7 @@ def test_front_does_not_depend_on_the_order(figures: list[tuple[float, float]]) 
 def test_option_names_its_runs() -> None:
     """Every figure leads to its trials."""
     script = Script().keep()
-    kept = next(o for o in find_options(script.study) if o.is_kept)
+    kept = next(o for o in option_set(script.study).options if o.is_kept)
     assert isinstance(kept.config, ServingConfig)
     assert set(kept.trial_ids) <= set(script.study.trials)
     assert len(kept.trial_ids) == 2

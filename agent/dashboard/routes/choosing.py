@@ -15,7 +15,7 @@ from agent.ledger.trial_section import window_table
 from experiments.comparison import Comparison, Refusal
 from experiments.measurement import WindowKind
 from experiments.study import TrialState
-from experiments.tradeoff import choice_metrics, choose, find_options
+from experiments.tradeoff import choice_metrics, choose, option_set
 
 router = APIRouter()
 
@@ -37,7 +37,8 @@ def trade_offs(
             raise HTTPException(400, f"{wanted[:60]!r} is not among the figures of this study: {', '.join(metrics)}")
         formal = goal.scenario.load.requests
         chosen_n = requests or formal
-        options = find_options(study, chosen_n)
+        found = option_set(study, chosen_n)
+        options = found.options
         return render(
             request,
             "trade_offs.html",
@@ -50,8 +51,8 @@ def trade_offs(
             requests=chosen_n,
             loads=dict.fromkeys((formal, goal.screening.requests)),
             formal=formal,
-            window=goal.objective.window if chosen_n == formal else goal.screening.window,
-            choice=choose(study, wanted, chosen_n),
+            window=found.window,
+            choice=choose(study, found, wanted),
             names={option.name: _page_of(history, option.trial_ids[0]) for option in options},
         )
 

@@ -10,7 +10,7 @@ from agent.dashboard.comparing import Question, answer
 from experiments.comparison import Comparison, Refusal
 from experiments.measurement import WindowKind
 from experiments.study import Study, fold
-from experiments.tradeoff import choice_metrics, choose
+from experiments.tradeoff import choice_metrics, choose, option_set
 from experiments.trial import Tier
 from tests.agent.dashboard.workspaces import Visitor, words_of
 from tests.factories import a_night
@@ -123,7 +123,7 @@ def test_a_run_is_not_compared_with_itself(study: Study) -> None:
 def test_the_chooser_names_what_the_rule_names(reader: Visitor, study: Study) -> None:
     """For each figure of the goal, with window, N and the number of runs."""
     for metric in choice_metrics(study):
-        choice = choose(study, metric)
+        choice = choose(study, option_set(study), metric)
         assert choice is not None
         text = words_of(reader.text(f"trade-offs?prefer={metric}"))
         assert f"If you prefer {metric} : {choice.option.name}" in text
