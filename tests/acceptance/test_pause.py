@@ -33,15 +33,6 @@ def resume(workspace: Workspace) -> None:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    hosts = open_hosts(tmp_path / "pool")
-    made = open_desk(tmp_path / "study", hosts, goal_text(trials=1000))
-    yield made
-    made.close()
-    hosts.close()
-
-
-@pytest.fixture
 def slow_desk(tmp_path: Path) -> Iterator[Desk]:
     """Loads take two seconds, so that a quick machine is still in the middle of one when something is said."""
     hosts = open_hosts(tmp_path / "pool")

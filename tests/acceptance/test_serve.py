@@ -17,7 +17,7 @@ from agent.entrypoints.operate import set_mode
 from agent.workspace import Workspace
 from experiments.ledger import StopReason
 from state.database import open_database
-from tests.acceptance.desk import Desk, open_desk, open_hosts, outcome
+from tests.acceptance.desk import Desk, outcome
 from tests.acceptance.goal_text import goal_text
 from tests.acceptance.testbed import PoolBed, make_study, open_pool, read, violations
 
@@ -163,15 +163,6 @@ def test_nothing_to_drive_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "is not a workspace" in done.stderr
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    hosts = open_hosts(tmp_path / "pool")
-    made = open_desk(tmp_path / "study", hosts, goal_text(trials=1000))
-    yield made
-    made.close()
-    hosts.close()
 
 
 def test_machines_of_another_owner_are_waited_for(desk: Desk) -> None:

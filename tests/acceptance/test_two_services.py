@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,20 +10,11 @@ import pytest
 from experiments.errors import TuningError
 from experiments.trial import Stage
 from state.errors import DriverRefused
-from tests.acceptance.desk import Desk, open_desk, open_hosts, outcome
+from tests.acceptance.desk import Desk, outcome
 from tests.acceptance.goal_text import goal_text
 from tests.acceptance.testbed import make_study, open_pool, read, start_service, violations
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    hosts = open_hosts(tmp_path / "pool")
-    made = open_desk(tmp_path / "study", hosts, goal_text(trials=1000))
-    yield made
-    made.close()
-    hosts.close()
 
 
 def test_a_second_service_on_a_workspace_leaves_at_once(tmp_path: Path) -> None:
