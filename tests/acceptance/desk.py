@@ -128,9 +128,11 @@ class Desk:
     def at(self, stage: Stage, act: Callable[[], object], word: str = "") -> Iterator[None]:
         """Do something once, when a stage says something that contains `word`."""
         done = False
+        said: list[str] = []
 
         def look(progress: Progress) -> None:
             nonlocal done
+            said.append(f"{progress.stage}: {progress.text}")
             if not done and progress.stage is stage and word in progress.text:
                 done = True
                 act()
@@ -140,7 +142,7 @@ class Desk:
             yield
         finally:
             self.watch.remove(look)
-        assert done, f"nothing of {stage} was said with {word!r} in it"
+        assert done, f"nothing of {stage} was said with {word!r} in it, but: {said[-12:]}"
 
     def reopen(self) -> None:
         """Another process takes the study over: a new driver, new connections, nothing remembered."""
