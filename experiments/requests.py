@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -66,7 +67,7 @@ class RequestTable:
     def n_failed(self) -> int:
         return len(self) - self.n_succeeded
 
-    @property
+    @cached_property
     def end_s(self) -> Floats:
         """When the answer was complete: the last chunk's own time where it was kept, to the last bit."""
         if len(self.chunk_times_s) == 0:
@@ -75,7 +76,7 @@ class RequestTable:
         kept = (self.chunk_counts > 0) & np.isfinite(self.start_s)
         return np.where(kept, last, self.start_s + self.e2e_s)
 
-    @property
+    @cached_property
     def chunk_counts(self) -> Ints:
         return np.diff(self.chunk_offsets)
 

@@ -23,6 +23,7 @@ from executor.bench.point_databases import Decoded, decoding_ahead
 from executor.bench.problem import ResultUnreadable
 from experiments.requests import MISSING, RequestTable, offsets_of, short_error
 
+_HASH_BYTES = 8 << 20  # at once: with small pieces the thread asks for the interpreter lock all the time
 _DB_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}\.db")
 
 
@@ -58,14 +59,14 @@ def find_run(folder: Path) -> AISBenchRun:
 
 def read_records(run: AISBenchRun) -> AISBenchRecords:
     beside = sorted(path for path in run.directory.glob("db_data/*.db") if path.is_file())
-    # Hashing releases the interpreter lock, so it costs a second core and no time.
-    with ThreadPoolExecutor(max_workers=2) as hashing, decoding_ahead(beside) as decoded:
-        details_hash = hashing.submit(_file_sha256, run.details)
+    # Hashing releases the interpreter lock: it costs a second core, and little time.
+    with ThreadPoolExecutor(max_workers=1) as hashing, decoding_ahead(beside) as decoded:
+        hashes = {path: hashing.submit(_file_sha256, path) for path in (run.details, *beside)}
         rows = read_rows(run.details)
         points, databases = _read_points(run, rows, decoded)
-        hashes = [details_hash, *(hashing.submit(_file_sha256, path) for path in databases)]
         table = _table(rows, points, run.details.name)
-        sha256 = hashlib.sha256(b"".join(each.result() for each in hashes)).hexdigest()
+        known = [hashes.get(path) or hashing.submit(_file_sha256, path) for path in (run.details, *databases)]
+        sha256 = hashlib.sha256(b"".join(each.result() for each in known)).hexdigest()
     return AISBenchRecords(table=table, sha256=sha256, version=_version(run))
 
 
@@ -148,5 +149,8 @@ def _version(run: AISBenchRun) -> str | None:
 
 
 def _file_sha256(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(_HASH_BYTES):
+            digest.update(piece)
+    return digest.digest()

@@ -64,10 +64,9 @@ class RecordFile:
 
 def read_bench_records(path: Path) -> RecordFile:
     try:
-        content = path.read_bytes()
+        documents, damage = _parse_documents(path)
     except OSError as error:
         raise ResultUnreadable(path.name, f"cannot be read: {error.strerror}") from None
-    documents, damage = _parse_documents(path.name, content)
     # A sweep script may have gathered its records into one array.
     flat = [d for document in documents for d in (document if isinstance(document, list) else [document])]
     records = tuple(parse_record(d) for d in flat if isinstance(d, dict) and is_bench_record(d))
@@ -138,25 +137,25 @@ def _server_version(document: Mapping[str, object]) -> str | None:
     return version if isinstance(version, str) else None
 
 
-def _parse_documents(name: str, content: bytes) -> tuple[list[object], ResultUnreadable | None]:
+def _parse_documents(path: Path) -> tuple[list[object], ResultUnreadable | None]:
     """Line by line; a file whose first line is no document by itself is one pretty-printed document."""
-    lines = [(number, line) for number, line in enumerate(content.splitlines(), start=1) if line.strip()]
     documents: list[object] = []
-    for number, line in lines:
-        try:
-            documents.append(parse_json(line))
-        except ValueError as error:
-            if not documents and (whole := _parse_whole(content)) is not None:
-                return [whole], None
-            cut = number == lines[-1][0] and not content.endswith(b"\n")
-            what = "cut off: the writer was stopped" if cut else "damaged"
-            return documents, ResultUnreadable(f"{name}:{number}", f"{what} ({error})")
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                if line.strip():
+                    documents.append(parse_json(line))
+            except ValueError as error:
+                if not documents and (whole := _parse_whole(path)) is not None:
+                    return [whole], None
+                what = "damaged" if line.endswith(b"\n") else "cut off: the writer was stopped"
+                return documents, ResultUnreadable(f"{path.name}:{number}", f"{what} ({error})")
     return documents, None
 
 
-def _parse_whole(content: bytes) -> object | None:
+def _parse_whole(path: Path) -> object | None:
     try:
-        document: object = parse_json(content)
+        document: object = parse_json(path.read_bytes())
     except ValueError:
         return None
     return document

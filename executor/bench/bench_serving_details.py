@@ -65,7 +65,7 @@ def _floats(values: list[object], field: str) -> Floats:
         raise ResultUnreadable(field, "is not a list of numbers") from None
     if len(values) and (column.ndim != 1 or column.dtype.kind not in "iuf"):
         raise ResultUnreadable(field, "is not a list of numbers")
-    floats = column.astype(np.float64)
+    floats = column.astype(np.float64, copy=False)
     if not bool(np.isfinite(floats).all()) or bool((floats < 0).any()):
         raise ResultUnreadable(field, "holds negative numbers or values that are not finite")
     return floats
@@ -102,11 +102,13 @@ def _chunks(ttft: Floats, itls: list[object], field: str) -> tuple[Floats, Ints]
     is_first = np.zeros(len(steps), dtype=np.bool_)
     is_first[offsets[:-1][has_first]] = True
     steps[is_first] = ttft[has_first]
-    steps[~is_first] = flat[np.repeat(has_first, gap_counts)]
+    steps[~is_first] = flat if bool(has_first.all()) else flat[np.repeat(has_first, gap_counts)]
+    del flat  # as large as the result
     # One running sum over all requests, minus what it was before each of them.
-    running = np.cumsum(steps)
-    before = np.concatenate((np.zeros(1), running))[offsets[:-1]]
-    return running - np.repeat(before, counts), offsets
+    times = np.cumsum(steps, out=steps)
+    before = np.concatenate((np.zeros(1), times))[offsets[:-1]]
+    times -= np.repeat(before, counts)
+    return times, offsets
 
 
 def _replaced(record: BenchRecord, n: int) -> Ints:

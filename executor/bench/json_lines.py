@@ -6,11 +6,14 @@ Strict and quick first; a line that strict JSON refuses is tried once more as Py
 
 from __future__ import annotations
 
+import gc
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import orjson
+import msgspec
 
 from executor.bench.problem import ResultUnreadable
 
@@ -32,12 +35,25 @@ def parse_json_line(file: str, number: int, line: bytes) -> dict[str, Any] | Non
 def parse_json(text: bytes) -> Any:
     """One document; bare NaN and Infinity become floats. Raises ValueError, RecursionError included."""
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
+        with _collector_paused():
+            return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
         try:
             return json.loads(text.decode("utf-8"))
         except RecursionError:
             raise ValueError("nested too deeply") from None
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A document has no cycles, but a large one is millions of lists, over which the collector goes again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def finite(value: object) -> float | None:

@@ -10,15 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from executor.bench.speed import measure_speed
 from tests.agent.ledger import build_speed
-from tests.bench import dashboard, decisions, hot_change
+from tests.bench import dashboard, decisions, hot_change, reading
 from tests.executor.remote import latency
 
 SECTIONS: dict[str, Callable[[], Any]] = {
     "hot_change": hot_change.measure,
     "remote": latency.measure,
-    "parsing": measure_speed,
+    "parsing": reading.measure,
     "decisions": decisions.bench,
     "ledger": build_speed.measure,
     "dashboard": dashboard.measure,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -188,7 +190,7 @@ def test_littles_law_catches_a_mixed_up_unit() -> None:
     table = _table()
     assert check_littles_law(table, _whole(table), 2).passed is True
     assert check_littles_law(table, _whole(table), 1).passed is False
-    milliseconds = type(table)(**{**vars(table), "e2e_s": table.e2e_s * 1000})
+    milliseconds = replace(table, e2e_s=table.e2e_s * 1000)
     assert check_littles_law(milliseconds, _whole(table), 2).passed is False
     assert check_littles_law(table, None, 2).passed is None
 
