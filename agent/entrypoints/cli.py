@@ -185,6 +185,18 @@ def resolve(
 
 
 @app.command()
+def reopen(
+    folder: Workspace = HERE,
+    reason: Annotated[str, typer.Option(help="Why; it goes into the ledger.")] = "",
+    by: Annotated[str, typer.Option()] = "",
+) -> None:
+    """Let an ended study go on with its budget of trials and hours anew."""
+    from agent.entrypoints.operate import reopen_study
+
+    typer.echo(reopen_study(folder, reason=reason, by=by))
+
+
+@app.command()
 def audit(
     folder: Workspace = HERE,
     offline: Annotated[bool, typer.Option("--offline", help="Contact no host.")] = False,

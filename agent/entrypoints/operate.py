@@ -1,4 +1,4 @@
-"""What an operator says: pause, resume, stop and approve go to the control file, resolve to the ledger."""
+"""What an operator says: pause, resume, stop and approve go to the control file, resolve and reopen to the ledger."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from executor.clock import SystemClock
 from experiments.card import Card
 from experiments.control import ControlState, Mode
 from experiments.errors import InputError
-from experiments.ledger import Finding, TrialResolved
+from experiments.ledger import Finding, StudyReopened, TrialResolved
 from experiments.study import Study, fold
 from state.control import ControlFile
 
@@ -65,6 +65,27 @@ def resolve_trial(root: Path, trial: str, chosen: list[str], *, reason: str, by:
         )
         database.ledger().append(study_id, [entry], after=study.position)
     return f"trial {trial}: {chosen[0].replace('_', ' ')}, said by {who}. Go on with: tuneloop run {root}"
+
+
+def reopen_study(root: Path, *, reason: str, by: str) -> str:
+    """Let an ended study go on: its budget of trials and hours, and what it counts against patience, begin anew."""
+    if not reason.strip():
+        raise InputError("reopen", 0, 0, "--reason says why; it goes into the ledger")
+    workspace = Workspace(root.resolve())
+    with open_for_reading(workspace) as record:
+        ledger, study_id = record.database.ledger(), record.study_id()
+        study = fold(ledger.entries(study_id))
+        if study.stopped is None:
+            raise InputError("reopen", 0, 0, f"study {study_id} has not ended; go on with: tuneloop run {root}")
+        who = by or getpass.getuser()
+        ledger.append(
+            study_id, [StudyReopened(at=SystemClock().now(), by=who, reason=reason.strip())], after=study.position
+        )
+    budget = study.goal.budget
+    return (
+        f"study {study_id} goes on for {budget.trials} more trials within {budget.hours:g} hours, said by {who}; "
+        f"it had ended with {study.stopped.reason}. Go on with: tuneloop run {root}"
+    )
 
 
 def write_ledger(root: Path, lang: str) -> str:
