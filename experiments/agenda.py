@@ -123,15 +123,28 @@ def _stop_rule(study: Study, now: datetime) -> Stop | None:
         return Stop(reason=StopReason.BUDGET_TRIALS, detail=f"{budget.trials} trials were run")
     if hours >= budget.hours:
         return Stop(reason=StopReason.BUDGET_HOURS, detail=f"{hours:.1f} of {budget.hours:g} hours are used")
-    return _unsteady(study) or _target_reached(study) or _patience(study, budget.patience)
+    return _unsteady(study) or _target_reached(study) or _patience(study, budget.patience) or _without_model(study)
 
 
 def may_ask_model(study: Study) -> bool:
-    """Whether the budget still holds a question to the language model. Where it does not, the study goes on without."""
-    budget = study.goal.budget
-    if study.tokens_used() >= budget.llm_tokens:
-        return False
-    return budget.llm_cost is None or study.llm_cost() < budget.llm_cost
+    """Whether the budget still holds a question to the language model."""
+    return _spent_on_model(study) is None
+
+
+def _spent_on_model(study: Study) -> Stop | None:
+    budget, tokens, cost = study.goal.budget, study.tokens_used(), study.llm_cost()
+    if tokens >= budget.llm_tokens:
+        return Stop(reason=StopReason.BUDGET_TOKENS, detail=f"{tokens} of {budget.llm_tokens} tokens are used")
+    if budget.llm_cost is not None and cost >= budget.llm_cost:
+        return Stop(reason=StopReason.BUDGET_COST, detail=f"{cost:.2f} of {budget.llm_cost:g} are spent on the model")
+    return None
+
+
+def _without_model(study: Study) -> Stop | None:
+    """Between cards, and only where the goal says so; usually the study goes on without a model."""
+    if not study.goal.budget.stop_without_model or study.open_card is not None:
+        return None
+    return _spent_on_model(study)
 
 
 def _unsteady(study: Study) -> Stop | None:

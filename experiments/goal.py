@@ -87,6 +87,7 @@ class Budget(Strict):
     """Where a study stops. Without a token budget no language model is called. Cost in its currency.
 
     `stop_at_target` ends it once a kept configuration reaches the objective's target, not only where nothing is left.
+    `stop_without_model` ends it where no question to the language model is left; else rules and optimizer go on.
     """
 
     trials: Int = Field(ge=1, le=100_000)
@@ -95,6 +96,13 @@ class Budget(Strict):
     llm_tokens: Int = Field(default=0, ge=0)
     llm_cost: Real | None = Field(default=None, ge=0)
     stop_at_target: Switch = False
+    stop_without_model: Switch = False
+
+    @model_validator(mode="after")
+    def _has_a_model(self) -> Budget:
+        if self.stop_without_model and self.llm_tokens == 0:
+            raise FieldError(("stop_without_model",), "there is no model to go without: llm_tokens is 0")
+        return self
 
 
 class PlannerRule(Strict):

@@ -25,6 +25,7 @@ class StopReason(StrEnum):
     BUDGET_TRIALS = "budget_trials"
     BUDGET_HOURS = "budget_hours"
     BUDGET_TOKENS = "budget_tokens"
+    BUDGET_COST = "budget_cost"
     NO_CANDIDATE = "no_candidate"
     GOAL_REACHED = "goal_reached"
     BASELINE_FAILED = "baseline_failed"

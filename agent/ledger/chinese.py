@@ -426,6 +426,7 @@ _LABELS = {
     "budget trials": "运行次数预算用尽",
     "budget hours": "时间预算用尽",
     "budget tokens": "token 预算用尽",
+    "budget cost": "费用预算用尽",
     "no candidate": "没有候选",
     "goal reached": "目标达成",
     "baseline failed": "基线失败",

@@ -75,6 +75,8 @@ BROKEN = [
         "8:56: scenario.load.concurrency: must be a whole number (got 128.5)",
     ),
     broken("true_for_number", "trials: 40", "trials: true", "13:18: budget.trials: must be a whole number (got true)"),
+    broken("no_model_to_go_without", "hours: 10", "hours: 10, stop_without_model: true",
+           "13:53: budget.stop_without_model: there is no model to go without: llm_tokens is 0"),
     broken("nan_hours", "hours: 10", "hours: .nan", "13:29: budget.hours: must be a finite number (got nan)"),
     broken("infinite_hours", "hours: 10", "hours: .inf", "13:29: budget.hours: must be a finite number (got inf)"),
     broken("nan_rate", "rate: 6.0", "rate: .nan", "8:67: scenario.load.rate: must be a finite number (got nan)"),

@@ -287,6 +287,23 @@ TABLE: dict[str, Row] = {
         free=True,
         loads=14,
     ),
+    "budget of tokens, no night without a model": Row(
+        goal={"trials: 400": "trials: 400, stop_without_model: true", "llm_tokens: 2000000": "llm_tokens: 100"},
+        arrange=asks_the_model(tokens=150),
+        phase=ENDED,
+        told="of 100 tokens are used",
+        free=True,
+    ),
+    "budget of cost, no night without a model": Row(
+        goal={
+            "trials: 400": "trials: 400, stop_without_model: true",
+            "llm_tokens: 2000000": "llm_tokens: 2000000, llm_cost: 0.5",
+        },
+        arrange=asks_the_model(tokens=1, cost=0.6),
+        phase=ENDED,
+        told="of 0.5 are spent on the model",
+        free=True,
+    ),
     "no candidate": Row(
         goal={KNOBS: ONE_KNOB},
         phase=ENDED,
