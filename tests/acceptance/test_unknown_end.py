@@ -78,11 +78,19 @@ def held(desk: Desk, *, whole: bool = True) -> TrialState:
     return trial
 
 
-def say(desk: Desk, trial: TrialState, finding: str) -> TrialState:
+def say(desk: Desk, trial: TrialState, finding: str, tries: int = 5) -> TrialState:
     """The operator's word, then the service goes on."""
     resolve_trial(desk.workspace.root, trial.started.trial_id, [finding], reason="looked on the host", by="ops")
-    desk.go_on()
-    return desk.study.trials[trial.started.trial_id]
+    return gone_on(desk, trial.started.trial_id, tries)
+
+
+def gone_on(desk: Desk, trial_id: str, tries: int = 5) -> TrialState:
+    """As the service does: tried again where a busy host was silent for longer than these tests wait."""
+    for _ in range(tries):
+        desk.go_on()
+        if outcome(desk.study.trials[trial_id])[0] != "open":
+            break
+    return desk.study.trials[trial_id]
 
 
 def test_nothing_new_starts_while_an_end_is_unknown(desk: Desk) -> None:
@@ -193,9 +201,8 @@ def test_a_host_that_answers_again_needs_no_person(desk: Desk) -> None:
     desk.hosts.open()
     with desk.hosts.hosts() as hosts:
         hosts["p0"].poll(f"{trial_id}.measure", wait_s=15.0)
-    answered = desk.application.nodes.hold()
-    desk.go_on()
-    trial = desk.study.trials[trial_id]
+    answered = next((None for _ in range(5) if desk.application.nodes.hold() is None), "still unknown")
+    trial = gone_on(desk, trial_id)
 
     assert (while_away, answered) == ("the end of a trial is unknown", None)
     assert trial.resolved is not None
@@ -219,12 +226,11 @@ def test_a_word_is_kept_until_the_host_answers(desk: Desk) -> None:
     """A finding about a host that is still away changes nothing yet; the trial waits with it."""
     trial = held(desk)
     desk.hosts.shut()
-    waiting = say(desk, trial, "finished")
+    waiting = outcome(say(desk, trial, "finished", tries=1))[0]
     desk.hosts.open()
-    desk.go_on()
-    trial = desk.study.trials[trial.started.trial_id]
+    trial = gone_on(desk, trial.started.trial_id)
 
-    assert outcome(waiting)[0] in ("open", "valid")
+    assert waiting == "open"
     assert outcome(trial) == ("valid", "", "", "finished")
 
 
