@@ -20,7 +20,7 @@ QualityOutcome = Literal["not_evaluated", "passed", "failed"]
 
 
 class StopReason(StrEnum):
-    """Why a study ended or went to wait. Each is tested as a row of one table."""
+    """Why a study ended. What only lets it wait is in docs/operations.md; each is a row of one tested table."""
 
     BUDGET_TRIALS = "budget_trials"
     BUDGET_HOURS = "budget_hours"
@@ -30,8 +30,6 @@ class StopReason(StrEnum):
     GOAL_REACHED = "goal_reached"
     BASELINE_FAILED = "baseline_failed"
     DRIFT = "drift"
-    DISK_FULL = "disk_full"
-    OPERATOR = "operator"
 
 
 class Finding(StrEnum):

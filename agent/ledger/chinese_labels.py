@@ -97,7 +97,6 @@ _LABELS = {
     "goal reached": "目标达成",
     "baseline failed": "基线失败",
     "drift": "漂移",
-    "disk full": "磁盘将满",
 }
 
 LABELS: dict[str, str] = {**_METRICS, **_LABELS}

@@ -31,8 +31,8 @@ def _reopened(script: Script) -> Script:
     return script.stop().add(StudyReopened(at=script.now, by="ops", reason="another night"))
 
 
-def _operator_stopped(script: Script) -> Script:
-    return script.add(StudyStopped(at=script.now, reason=StopReason.OPERATOR, detail="ops: enough"))
+def _stopped(script: Script) -> Script:
+    return script.add(StudyStopped(at=script.now, reason=StopReason.NO_CANDIDATE, detail="enough"))
 
 
 def _target_goal(**budget: object) -> Script:
@@ -193,7 +193,7 @@ TABLE: dict[str, tuple[Callable[[], Script], str]] = {
         lambda: Script(goal=the_goal(budget=LITTLE)).baseline().stop(),
         "stop: budget_trials",
     ),
-    "a study that an operator stopped": (lambda: _operator_stopped(Script().baseline()), "stop: operator"),
+    "a study that has stopped": (lambda: _stopped(Script().baseline()), "stop: no_candidate"),
     "a reopened study has its budget anew": (
         lambda: _reopened(Script(goal=the_goal(budget=LITTLE)).baseline()),
         "propose",

@@ -241,7 +241,7 @@ def test_a_server_that_outlives_its_study_breaks_i8() -> None:
 
     history = clean()
     study_id = fold(history.entries).study_id
-    stop = StudyStopped(at=EVENING + timedelta(hours=2), reason=StopReason.OPERATOR, detail="enough")
+    stop = StudyStopped(at=EVENING + timedelta(hours=2), reason=StopReason.NO_CANDIDATE, detail="enough")
     left = HostJob(host="p0", job_id=f"{study_id}.prefill.k.1", status="running")
     ended = replace(history, entries=[*history.entries, stop])
     assert broken(ended) == []

@@ -84,7 +84,7 @@ def evaluated(digest: str = CARD.digest) -> QualityEvaluated:
     return QualityEvaluated(at=EVENING, card_digest=digest, outcome="passed", detail="as before")
 
 
-STOPPED = StudyStopped(at=EVENING, reason=StopReason.OPERATOR, detail="enough")
+STOPPED = StudyStopped(at=EVENING, reason=StopReason.NO_CANDIDATE, detail="enough")
 REOPENED = StudyReopened(at=EVENING, by="ops", reason="more")
 ADMITTED = CardAdmitted(at=EVENING, card=CARD)
 
@@ -133,7 +133,7 @@ ILLEGAL: dict[str, tuple[Callable[[], Script], LedgerEntry, str]] = {
     "a card in a stopped study": (
         lambda: Script().add(STOPPED),
         ADMITTED,
-        "card_admitted is not allowed: the study stopped (operator)",
+        "card_admitted is not allowed: the study stopped (no_candidate)",
     ),
     "a second trial": (running, started("t2"), "trial_started is not allowed: trial t1 runs"),
     "the same trial again": (running, started("t1"), "trial_started is not allowed: trial t1 exists"),
@@ -155,7 +155,7 @@ ILLEGAL: dict[str, tuple[Callable[[], Script], LedgerEntry, str]] = {
     "a trial in a stopped study": (
         lambda: Script().add(STOPPED),
         started(),
-        "trial_started is not allowed: the study stopped (operator)",
+        "trial_started is not allowed: the study stopped (no_candidate)",
     ),
     "the end of a trial that never began": (
         Script,

@@ -132,7 +132,7 @@ def test_tokens_are_counted_over_cards_and_failures() -> None:
 def test_reopening_counts_anew() -> None:
     """Trials, cards and hours before it no longer use up the budget; the record itself stays."""
     script = Script().baseline().refute(2)
-    stop = StudyStopped(at=script.now, reason=StopReason.OPERATOR, detail="enough")
+    stop = StudyStopped(at=script.now, reason=StopReason.NO_CANDIDATE, detail="enough")
     script.add(stop, StudyReopened(at=script.now, by="ops", reason="another night"))
     assert script.study.stopped is None
     assert (script.study.reopened.trials, script.study.reopened.closed) == (6, 2)
