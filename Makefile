@@ -9,11 +9,13 @@ BUILD := build
 
 install: $(STAMP)
 
+# Compiled once, because a service that is started again should not compile anew where Python may not cache.
 $(STAMP): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install -q --disable-pip-version-check uv
-	$(BIN)/uv pip install -q -p $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install -q -p $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
 	$(BIN)/uv pip install -q -p $(BIN)/python --no-deps -e .
+	$(BIN)/python -m compileall -q agent executor experiments state
 	@touch $@
 
 run: $(STAMP)  ## install, then a whole study on the simulated pool
