@@ -23,7 +23,7 @@ from experiments.ledger import StudyOpened
 from experiments.trial import OPTIONAL, Stage
 from state.control import ControlFile, ControlReading, write_status
 from state.drivers import Driver
-from state.views import CardCounts, CardRow, StudyRow, TrialRow
+from state.views import BudgetStart, CardCounts, CardRow, StudyRow, TrialRow
 
 if TYPE_CHECKING:  # everything that runs a trial, which takes a second to import and status does without
     from agent.bootstrap import Application
@@ -72,23 +72,29 @@ class StatusReport:
     running: Running | None
     last: TrialRow | None
     driver: Driver | None
+    reopened: BudgetStart | None
     told: Mapping[str, object]  # of status.yaml; empty where it is missing or another study's
     told_at: datetime | None
     now: datetime
 
     @property
     def is_fresh(self) -> bool:
+        """Words of a driver that has left are old as soon as the ledger has grown."""
+        if self.driver is None and self.told.get("position") != self.study.position:
+            return False
         return self.told_at is not None and self.now - self.told_at < FRESH
 
     @property
-    def budget_since(self) -> datetime:
-        """From when the hours count: the opening, or the last reopening where the driver said so."""
-        return _instant(self.told.get("budget_since")) or self.study.opened_at
+    def trials_left(self) -> int:
+        before = self.reopened.trials if self.reopened is not None else 0
+        return max(0, self.budget.trials - (self.study.trials - before))
 
     @property
-    def trials_before(self) -> int:
-        before = self.told.get("trials_before")
-        return before if isinstance(before, int) else 0
+    def hours_left(self) -> float:
+        """A study that has ended uses no more of them."""
+        until = self.now if self.study.stop_reason is None else self.study.last_at
+        since = self.reopened.at if self.reopened is not None else self.study.opened_at
+        return max(0.0, self.budget.hours - (until - since).total_seconds() / 3600)
 
     @property
     def may_take(self) -> tuple[bool, str]:
@@ -154,6 +160,7 @@ def read_report(record: Record, now: datetime, told: Mapping[str, object] | None
         running=_running(record, study_id, now),
         last=next((row for row in latest if row.finished_at is not None), None),
         driver=record.database.drivers(lambda: now).current(study_id),
+        reopened=views.reopened(study_id),
         told=told,
         told_at=_instant(told.get("at")),
         now=now,
@@ -203,8 +210,7 @@ def publish(app: Application, told: Told) -> None:
         "servers": {True: "up", False: "ended", None: "unknown"}[told.servers_up],
         "tokens_used": study.tokens_used(),
         "llm_cost": study.llm_cost(),
-        "budget_since": study.reopened.at.isoformat(timespec="seconds"),
-        "trials_before": study.reopened.trials,
+        "position": study.position,
         "simulated": study.opened.simulated,
         "at": now.isoformat(timespec="seconds"),
     }

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Select, case, func, select
 
-from experiments.ledger import StopReason
+from experiments.ledger import StopReason, StudyReopened
 from experiments.measurement import WindowKind
 from experiments.serving_config import ServingConfig
 from experiments.trial import Artifact, Reason, Route, Sent, Stage, Tier
 from state.engine import Store
-from state.models import ARTIFACTS, CARDS, KEPT_CONFIGURATIONS, STAGE_JOURNAL, STUDIES, TRIALS
+from state.models import ARTIFACTS, CARDS, ENTRIES, KEPT_CONFIGURATIONS, STAGE_JOURNAL, STUDIES, TRIALS
 
 PAGE = 50
 MOST = 500
@@ -144,6 +144,13 @@ class TrialPage:
     before: int | None
 
 
+class BudgetStart(NamedTuple):
+    """From where budgets count: the opening of a study, or the last time that it was reopened."""
+
+    at: datetime
+    trials: int  # begun before it
+
+
 class Pulse(NamedTuple):
     """Changes whenever something happens in a study: cheap to ask for, to be compared with the last answer."""
 
@@ -252,6 +259,20 @@ class Views:
         for row in self._rows(query.order_by(STAGE_JOURNAL.c.id.desc())):
             seconds[Stage(row["stage"])].append((row["ended"] - row["began"]).total_seconds())
         return dict(seconds)
+
+    def reopened(self, study_id: str) -> BudgetStart | None:
+        """The last time that the study was reopened; None: never."""
+        query = select(ENTRIES.c.position, ENTRIES.c.at)
+        query = query.where(
+            ENTRIES.c.study_id == study_id, ENTRIES.c.kind == StudyReopened.model_fields["kind"].default
+        )
+        before = select(func.count()).where(TRIALS.c.study_id == study_id)
+        with self._store.reading() as connection:
+            found = connection.execute(query.order_by(ENTRIES.c.position.desc()).limit(1)).first()
+            if found is None:
+                return None
+            trials = connection.execute(before.where(TRIALS.c.position < found.position)).scalar_one()
+        return BudgetStart(at=found.at, trials=trials)
 
     def pulse(self, study_id: str) -> Pulse:
         running = select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id, TRIALS.c.finish_position.is_(None))

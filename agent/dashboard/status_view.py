@@ -87,13 +87,10 @@ def _control(report: StatusReport) -> Line:
 
 
 def _budget(report: StatusReport) -> str:
-    budget, study = report.budget, report.study
-    end = report.now if study.stop_reason is None else study.last_at
-    hours = (end - report.budget_since).total_seconds() / 3600
-    trials = study.trials - report.trials_before
+    budget = report.budget
     parts = [
-        f"{max(0, budget.trials - trials)} of {budget.trials} trials left",
-        f"{max(0.0, budget.hours - hours):.2f} of {budget.hours:g} h left",
+        f"{report.trials_left} of {budget.trials} trials left",
+        f"{report.hours_left:.2f} of {budget.hours:g} h left",
     ]
     if budget.llm_tokens:
         used = report.told.get("tokens_used")

@@ -130,13 +130,11 @@ def _incumbent(report: StatusReport) -> str:
 
 
 def _budget(report: StatusReport) -> str:
-    budget, study = report.budget, report.study
-    hours = (report.now - report.budget_since).total_seconds() / 3600
-    trials = study.trials - report.trials_before
+    budget = report.budget
     tokens = report.told.get("tokens_used")
     parts = [
-        f"{max(0, budget.trials - trials)} of {budget.trials} trials left",
-        f"{max(0.0, budget.hours - hours):.1f} of {budget.hours:g} h left",
+        f"{report.trials_left} of {budget.trials} trials left",
+        f"{report.hours_left:.1f} of {budget.hours:g} h left",
     ]
     if budget.llm_tokens:
         left = f"{max(0, budget.llm_tokens - tokens):,}" if isinstance(tokens, int) else NOT_OBSERVED

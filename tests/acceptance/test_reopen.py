@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.entrypoints.status import describe_status
 from agent.workspace import Workspace
 from experiments.ledger import StopReason, StudyReopened
 from experiments.study import Study
@@ -76,6 +77,19 @@ def test_only_an_ended_study_is_reopened_and_only_with_a_reason(ended: Workspace
     assert twice.stderr.count("\n") == 1
     assert "has not ended; go on with: tuneloop run" in twice.stderr
     assert read(ended).stopped is None
+
+
+def test_the_status_does_not_repeat_what_was_said_before(ended: Workspace) -> None:
+    """Nobody drives it yet, so the last service's words are old at once; the whole budget is left."""
+    before = describe_status(ended.root)
+    reopen(ended.root, *ASKED)
+    after = describe_status(ended.root)
+
+    assert "ended (budget_trials)" in before
+    assert "0 of 4 trials left" in before
+    assert "budget_trials" not in after
+    assert "no service drives this study; tuneloop run or tuneloop serve" in after
+    assert "4 of 4 trials left" in after
 
 
 def test_a_running_service_takes_it_up(ended: Workspace) -> None:

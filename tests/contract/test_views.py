@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from experiments.ledger import TrialFinished
+from experiments.ledger import StopReason, StudyReopened, StudyStopped, TrialFinished
 from experiments.study import fold
 from experiments.trial import Artifact, Route, Stage, Tier
 from state.database import Database
@@ -126,6 +126,19 @@ def test_the_pulse_changes_with_every_event(sql_database: Database, clock: Clock
     assert [Pulse(upto, 0, 0), Pulse(upto, 1, 0), Pulse(upto, 1, 1)] == pulses
 
 
+def test_budgets_count_from_the_last_reopening(night: Database, clock: Clock) -> None:
+    """None before the first; then when it was, and how many trials had begun."""
+    views, ledger = night.views(), night.ledger()
+    assert views.reopened(STUDY) is None
+    begun = sum(entry.kind == "trial_started" for entry in NIGHT)
+    stop = StudyStopped(at=clock(), reason=StopReason.NO_CANDIDATE, detail="enough")
+    for _ in range(2):
+        clock.advance(60)
+        at = clock()
+        ledger.append(STUDY, [stop, StudyReopened(at=at, by="ops", reason="more")], after=ledger.position(STUDY))
+        assert views.reopened(STUDY) == (at, begun)
+
+
 def test_an_unknown_study_is_an_empty_page(sql_database: Database) -> None:
     """Asking for what is not there is not an error."""
     views = sql_database.views()
@@ -134,6 +147,7 @@ def test_an_unknown_study_is_an_empty_page(sql_database: Database) -> None:
     assert views.trial("nothing") is None
     assert views.unfinished("nobody") is None
     assert views.kept("nobody") == ()
+    assert views.reopened("nobody") is None
 
 
 def test_retention_spares_what_stands_behind_a_kept_configuration(night: Database, clock: Clock) -> None:

@@ -115,9 +115,15 @@ def tell(folder: Path, seconds: int, done: int) -> None:
         "running": f"t0005: measure: {seconds} s, {done}/320 requests",
         "next": "trial t0005 is under way",
         "servers": "up",
+        "position": _position(folder),
         "at": (SystemClock().now() - timedelta(seconds=96 - seconds)).isoformat(timespec="seconds"),
     }
     write_status(folder / "status.yaml", words)
+
+
+def _position(folder: Path) -> int:
+    with open_database(folder / "tuneloop.db") as database:
+        return database.ledger().position(STUDY)
 
 
 def append(folder: Path, entries: Sequence[LedgerEntry]) -> None:
