@@ -76,6 +76,7 @@ _ANSWER = {
     ),
     "The study goes on.": "实验仍在继续。",
     "The study stopped: {reason}. {detail}": "实验已停止：{reason}。{detail}",
+    "It had stopped, and was reopened by {by} on {at}: {reason}": "曾停止，由 {by} 于 {at} 重新开启：{reason}",
     "How to launch it": "如何启动",
     "The whole configuration is stored in ": "完整配置保存在 ",
     "Settings that differ from the start:": "与起始配置不同的设置：",

@@ -10,6 +10,7 @@ import orjson
 from agent.ledger.history import Attempt, History
 from agent.ledger.rows import trial_rows
 from experiments.card import Card
+from experiments.ledger import StudyReopened
 from experiments.loop_figures import summarise_loop
 
 Redact = Callable[[str], str]
@@ -31,6 +32,7 @@ def json_text(history: History, redact: Redact) -> str:
         "starting": dict(opened.starting.settings),
         "kept": [entry.model_dump(mode="json") for entry in study.kept],
         "stopped": None if study.stopped is None else study.stopped.model_dump(mode="json"),
+        "reopened": [e.model_dump(mode="json") for e in history.entries if isinstance(e, StudyReopened)],
         "held": None if study.held_trial is None else study.held_trial.started.trial_id,
         "cards": [_card(attempt) for attempt in history.attempts],
         "rejected": [entry.model_dump(mode="json") for entry in study.rejected],

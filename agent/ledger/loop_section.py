@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from agent.ledger.document import Block, Bullets, Heading, Inline, PageLink, Paragraph, Table
-from agent.ledger.figures import duration_figure, figure, share_figure
+from agent.ledger.figures import duration_figure, figure, moment, share_figure
 from agent.ledger.history import History
 from agent.ledger.predictions import calibrations
 from agent.ledger.words import Words
 from experiments.card import Source
+from experiments.ledger import StudyReopened
 from experiments.loop_figures import formal_window_seconds, summarise_loop
 from experiments.trial import Stage
 
@@ -70,6 +71,7 @@ def _open_items(history: History, t: Words) -> list[Inline]:
         trial_id = study.open_trial.started.trial_id
         items.append((history.trial_link(trial_id), t(" has no result yet.")))
     items += [(PageLink(a.name, a.page), t(" is not decided.")) for a in history.attempts if a.closed is None]
+    items += _reopenings(history, t)
     if study.stopped is not None:
         items.append(
             t(
@@ -79,6 +81,19 @@ def _open_items(history: History, t: Words) -> list[Inline]:
             )
         )
     return items + _open_questions(history, t)
+
+
+def _reopenings(history: History, t: Words) -> list[Inline]:
+    return [
+        t(
+            "It had stopped, and was reopened by {by} on {at}: {reason}",
+            by=entry.by,
+            at=moment(entry.at),
+            reason=entry.reason,
+        )
+        for entry in history.entries
+        if isinstance(entry, StudyReopened)
+    ]
 
 
 def _open_questions(history: History, t: Words) -> list[Inline]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from agent.ledger.answer_section import answer_blocks
 from agent.ledger.document import Bullets
 from agent.ledger.history import gather
+from agent.ledger.loop_section import open_blocks
 from agent.ledger.words import Words
-from experiments.ledger import LedgerEntry, TrialHeld
+from experiments.ledger import LedgerEntry, StopReason, StudyReopened, StudyStopped, TrialHeld
 from experiments.trial import Tier
 from tests.agent.ledger.html_page import read_html
 from tests.factories import Idea, Night, Performance, a_draft, a_night
@@ -110,6 +112,21 @@ def test_what_is_open_names_the_held_trial(index: str, night: Sequence[LedgerEnt
     link = f"[{held}](cards/c07-prefill-max-requests-3.md#trial-{held})"
     assert f"{link}: its end is unknown at stage measure" in lines
     assert "the quality of its outputs was not evaluated" in lines
+
+
+def test_every_reopening_is_told_with_its_word() -> None:
+    """Who let an ended study go on, when and why, in each language; a later end stands after it."""
+    night = a_night(settle_held=True)
+    at = night[-1].at + timedelta(hours=1)
+    reopened = StudyReopened(at=at, by="ann", reason="another night")
+    stopped = StudyStopped(at=at, reason=StopReason.DRIFT, detail="it grew slower")
+    for language, words in (("en", "reopened by ann on"), ("zh", "由 ann 于")):
+        _, bullets = open_blocks(gather([*night, reopened, stopped]), Words(language))
+        assert isinstance(bullets, Bullets)
+        told = [str(item) for item in bullets.items]
+        (place,) = [i for i, line in enumerate(told) if words in line]
+        assert "another night" in told[place]
+        assert "it grew slower" in told[place + 1]
 
 
 def test_stage_times_add_up(index: str) -> None:
