@@ -321,6 +321,16 @@ class Pool(Strict):
         return self
 
     @model_validator(mode="after")
+    def _sides_are_one_server(self) -> Pool:
+        """A further host would be counted in "per card" and serve nothing."""
+        for role in (Role.PREFILL, Role.DECODE, Role.MIXED):
+            first, *further = self.hosts_of(role) or ("",)
+            if further:
+                message = f"{first} is the {role} host already: each side is one server on one host"
+                raise FieldError(("hosts", further[0], "role"), message)
+        return self
+
+    @model_validator(mode="after")
     def _ports_are_free(self) -> Pool:
         taken: dict[tuple[str, int], str] = {}
         for name, loc, machine, port in self._listeners():

@@ -54,7 +54,7 @@ class TrialContext:
     finding: Finding | None = None  # what a person found out about an unknown end
 
     def host_of(self, role: Role) -> tuple[str, RemoteHost]:
-        """The first host of a role. Roles over several hosts start on the first and name the others."""
+        """The one host of a role."""
         name = self.host_name(role)
         return name, self.hosts[name]
 

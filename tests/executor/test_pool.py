@@ -39,13 +39,12 @@ name: dp8
 cards: {mixed: 16}
 hosts:
   n0: {role: mixed, ssh: n0}
-  n1: {role: mixed, ssh: n1}
 router: {on: n0}
 client: {on: n0, model_path: /data/model}
 workdir: /data/tuneloop/
 """
     found = parse_pool(text, "pool.yaml")
-    assert (found.cards.total, found.cards.deployment, list(found.hosts_of(Role.MIXED))) == (16, "mixed", ["n0", "n1"])
+    assert (found.cards.total, found.cards.deployment, list(found.hosts_of(Role.MIXED))) == (16, "mixed", ["n0"])
     assert found.workdir == "/data/tuneloop"
 
 
@@ -78,6 +77,8 @@ BROKEN = {
                   "5:14: hosts.d0.role: a host is prefill or decode; a machine that is both has two entries"),
     "no_decode_host": ("role: decode", "role: prefill",
                        "4:3: hosts: cards has 8 for decode, but no host has role: decode"),
+    "second_prefill_host": ("  d0:", "  p1: {role: prefill, ssh: p1}\n  d0:",
+                            "5:14: hosts.p1.role: p0 is the prefill host already: each side is one server on one host"),
     "option_as_host": ("ssh: p0", "ssh: -oProxyCommand=x",
                        "4:28: hosts.p0.ssh: '-oProxyCommand=x' is not a host name of an ssh configuration"),
     "shell_as_container": ("p0, container: sglang", 'p0, container: "a; b"',
