@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from agent.service.service_file import ServiceFile
 from agent.settings import PREFIX, Settings
 from executor.pool import Pool
 from experiments.goal import Goal
@@ -71,7 +72,9 @@ def _default(field: FieldInfo) -> str:
             return str(value)
 
 
-@pytest.mark.parametrize(("title", "model"), [("`goal.yaml`", Goal), ("`pool.yaml`", Pool)])
+@pytest.mark.parametrize(
+    ("title", "model"), [("`goal.yaml`", Goal), ("`pool.yaml`", Pool), ("`service.yaml`", ServiceFile)]
+)
 def test_every_key_of_a_file_has_its_row(title: str, model: type[BaseModel]) -> None:
     """None is missing, none is left over, and each default is the code's."""
     assert rows(title) == dict(keys(model))
