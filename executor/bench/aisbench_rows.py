@@ -45,8 +45,7 @@ class _Row(msgspec.Struct, gc=False):
 
 
 _decode: Final = msgspec.json.Decoder(_Row).decode_lines
-_OPTIONAL: Final = ("error_info", "prediction", "db_name")
-_REQUIRED: Final = ("success", "input_tokens", "output_tokens", "uuid")
+_REQUIRED: Final = tuple(field.name for field in msgspec.structs.fields(_Row) if field.required)
 
 
 class DetailRows:
@@ -153,15 +152,22 @@ def _decode_usual(block: bytes) -> list[_Row] | None:
 
 
 def _decode_each(path: Path, offset: int, block: bytes) -> list[_Row]:
+    try:
+        return _decode_lines(path.name, 1, block)
+    except ResultUnreadable:  # reading ends here, so the lines before this block are counted now, and only now
+        return _decode_lines(path.name, _line_number(path, offset), block)
+
+
+def _decode_lines(file: str, first: int, block: bytes) -> list[_Row]:
     rows = []
-    for number, line in enumerate(io.BytesIO(block), start=_line_number(path, offset)):
-        row = parse_json_line(path.name, number, line)
+    for number, line in enumerate(io.BytesIO(block), start=first):
+        row = parse_json_line(file, number, line)
         if row is None:
             continue
         missing = [name for name in _REQUIRED if name not in row]
         if missing:
-            raise ResultUnreadable(f"{path.name}:{number}:{missing[0]}", "the field is missing from this row")
-        rows.append(_unusual(path.name, number, row))
+            raise ResultUnreadable(f"{file}:{number}:{missing[0]}", "the field is missing from this row")
+        rows.append(_unusual(file, number, row))
     return rows
 
 
@@ -177,8 +183,8 @@ def _unusual(file: str, number: int, row: dict[str, Any]) -> _Row:
         points = _Reference(at["__db_ref__"]) if at else None
     except (TypeError, KeyError):
         raise ResultUnreadable(f"{file}:{number}:time_points", "holds no reference to a database row") from None
-    fields = {name: row[name] for name in (*_REQUIRED, *_OPTIONAL) if name in row}
-    return _Row(**fields | {"uuid": str(row["uuid"])}, time_points=points)
+    fields = {name: row[name] for name in _Row.__struct_fields__ if name in row}
+    return _Row(**fields | {"uuid": str(row["uuid"]), "time_points": points})
 
 
 def _reported(tokens: array[int]) -> Ints:
