@@ -324,10 +324,10 @@ class Pool(Strict):
     def _sides_are_one_server(self) -> Pool:
         """A further host would be counted in "per card" and serve nothing."""
         for role in (Role.PREFILL, Role.DECODE, Role.MIXED):
-            first, *further = self.hosts_of(role) or ("",)
-            if further:
-                message = f"{first} is the {role} host already: each side is one server on one host"
-                raise FieldError(("hosts", further[0], "role"), message)
+            hosts = tuple(self.hosts_of(role))
+            if len(hosts) > 1:
+                message = f"{hosts[0]} is the {role} host already: each side is one server on one host"
+                raise FieldError(("hosts", hosts[1], "role"), message)
         return self
 
     @model_validator(mode="after")

@@ -9,6 +9,14 @@ import pytest
 
 from tests.acceptance.desk import Desk, open_desk, open_hosts
 from tests.acceptance.goal_text import goal_text
+from tests.acceptance.testbed import PoolBed, open_pool
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[PoolBed]:
+    opened = open_pool(tmp_path / "pool")
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.goal_text import goal_text
+from tests.acceptance.served import TUNELOOP
 from tests.acceptance.testbed import PoolBed, make_study, open_pool, read, run_to_end
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-
-TUNELOOP = str(Path(sys.executable).with_name("tuneloop"))
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,20 +13,12 @@ from experiments.ledger import StopReason, StudyReopened
 from experiments.study import Study
 from state.database import open_database
 from tests.acceptance.goal_text import goal_text
-from tests.acceptance.test_serve import served
-from tests.acceptance.testbed import PoolBed, make_study, open_pool, read, run_to_end, violations
+from tests.acceptance.served import TUNELOOP, served
+from tests.acceptance.testbed import PoolBed, make_study, read, run_to_end, violations
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-TUNELOOP = str(Path(sys.executable).with_name("tuneloop"))
 ASKED = ("--reason", "another night", "--by", "ops")
-
-
-@pytest.fixture
-def pool(tmp_path: Path) -> Iterator[PoolBed]:
-    opened = open_pool(tmp_path / "pool")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
@@ -51,23 +52,23 @@ def measure() -> dict[str, Figures]:
 
 def measure_aisbench(sizes: tuple[int, ...] = SIZES, prompt_words: int = _SHORT_PROMPT) -> Figures:
     """Per size, see `_figures`."""
-    return {str(size): _in_folder(write_run, size, prompt_words, _details, _read_aisbench) for size in sizes}
+    write = partial(write_run, prompt_words=prompt_words)
+    return {str(size): _in_folder(write, size, _details, _read_aisbench) for size in sizes}
 
 
 def measure_bench_serving(sizes: tuple[int, ...] = SIZES) -> Figures:
-    return {str(size): _in_folder(write_record, size, _CHUNKS, _record, _read_bench_serving) for size in sizes}
+    return {str(size): _in_folder(write_record, size, _record, _read_bench_serving) for size in sizes}
 
 
 def _in_folder(
-    write: Callable[[Path, int, int], None],
+    write: Callable[[Path, int], None],
     size: int,
-    length: int,
     file_of: Callable[[Path], Path],
     read: Callable[[Path], RequestTable],
 ) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="tuneloop-reading-") as name:
         folder = Path(name)
-        _alone(write, folder, size, length)
+        _alone(write, folder, size)
         os.sync()  # nothing is still being written while the clock runs
         file = file_of(folder)
         return _figures(size, file, _best(_bare_pass, file), _best(_ours, read, folder))
@@ -192,7 +193,7 @@ def _row(index: int, prompt: str) -> bytes:
     )
 
 
-def write_record(folder: Path, size: int, chunks: int = _CHUNKS) -> None:
+def write_record(folder: Path, size: int) -> None:
     """One record of bench_serving with its details: a single line of arrays."""
     rng = np.random.default_rng(42)
     record = {
@@ -200,9 +201,9 @@ def write_record(folder: Path, size: int, chunks: int = _CHUNKS) -> None:
         "duration": size / _CONCURRENCY,
         "completed": size,
         "input_lens": [40] * size,
-        "output_lens": [chunks] * size,
+        "output_lens": [_CHUNKS] * size,
         "ttfts": rng.uniform(0.1, 0.2, size).tolist(),
-        "itls": rng.uniform(0.01, 0.05, (size, chunks - 1)).tolist(),
+        "itls": rng.uniform(0.01, 0.05, (size, _CHUNKS - 1)).tolist(),
         "generated_texts": ["word " * _SHORT_PROMPT] * size,
         "errors": [""] * size,
     }
